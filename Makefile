@@ -20,7 +20,7 @@ SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}'
 # The fuzz targets, as package:name.
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus/events:FuzzParse bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON bus/gateway:FuzzV1 \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzTagRecord \
-               bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeKey bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
+               bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeMaster bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile cmd/leaf:FuzzEventDetails
 
 .PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations clean

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -293,7 +294,7 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	case err != nil:
 		return Stored{}, err
 	case row.Kind == KindStrict || row.Kind == KindOpaque:
-		return Stored{}, fmt.Errorf("%w: %s is of kind %s, and its record is lost: restore a backup", ErrUnavailable, tag, row.Kind)
+		return Stored{}, fmt.Errorf("%w: %s is of kind %s, and its record is lost: restore a backup", ErrTagsLost, tag, row.Kind)
 	case row.MaxID == 0:
 		return Stored{}, unknown
 	case row.Problem != nil:
@@ -306,7 +307,7 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 		return Stored{}, err
 	}
 	floor, rules := c.known(tag)
-	known = known.Merge(Known{c.index.End(tag), floor, rules})
+	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Rules: rules})
 	t := Tag{Name: tag, MaxID: max(row.MaxID, row.Mark, 1), Step: row.Step, Description: row.Description, Rules: known.Rules, Updated: Now()}
 	s, err := c.swap(ctx, t.Rise(known.End, known.Floor), 0)
 	if errors.Is(err, ErrConflict) { // another generator was first
@@ -355,12 +356,13 @@ func (t *turns) wake(tag string) {
 type Known struct {
 	End   int64 `json:"end,string,omitempty"`   // of all ranges that are known to be in use
 	Floor int64 `json:"floor,string,omitempty"` // no ID below it is handed out
+	Order Order `json:"order,omitempty"`        // of its record that was seen last; Trend: none was, perhaps
 	Rules
 }
 
 // Merge returns what both know.
 func (k Known) Merge(other Known) Known {
-	k.End, k.Floor = max(k.End, other.End), max(k.Floor, other.Floor)
+	k.End, k.Floor, k.Order = max(k.End, other.End), max(k.Floor, other.Floor), cmp.Or(k.Order, other.Order)
 	if other.Version > k.Version {
 		k.Rules = other.Rules
 	}
@@ -372,9 +374,9 @@ type Keys interface {
 	// Load makes sure that the key of an opaque tag is in memory. The error matches ErrDamaged if the key is lost, or is
 	// not the one that the record names: another key would repeat IDs.
 	Load(ctx context.Context, t Tag) error
-	// Make returns the ID of the key of a new opaque tag. s is what there is of the name. used says that the name was in use
-	// before: then its key must be there. The error matches ErrConflict if it is not.
-	Make(ctx context.Context, t Tag, s Stored, used bool) (id string, err error)
+	// Make returns the ID of the key of a new opaque tag. All keys come from one secret, which is made with the first of them. If
+	// there is none, before says what shows that there was one; empty: nothing. Then it is lost, and another one would repeat IDs.
+	Make(ctx context.Context, t Tag, before func(context.Context) (sign string, err error)) (id string, err error)
 }
 
 // noKeys are the keys of an allocator that has no opaque tags.
@@ -384,7 +386,7 @@ func (noKeys) Load(context.Context, Tag) error {
 	return fmt.Errorf("%w: opaque tags have no keys here", ErrUnavailable)
 }
 
-func (noKeys) Make(context.Context, Tag, Stored, bool) (string, error) {
+func (noKeys) Make(context.Context, Tag, func(context.Context) (string, error)) (string, error) {
 	return "", fmt.Errorf("%w: opaque tags have no keys here", ErrBadValue)
 }
 

@@ -1,11 +1,14 @@
 package allocator
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/leafbus/leafbus/allocator/opaque"
 )
 
 // Index is what a generator knows of every tag: how far it is in use, by its own claims and by those of others (its mark),
@@ -16,11 +19,13 @@ import (
 //
 // Its methods are safe for concurrent use.
 type Index struct {
-	mu    sync.Mutex // never held across I/O, nor while many names are sorted
-	of    map[string]indexed
-	added []string         // names that sorted lacks; some may come twice
-	dirty map[string]int64 // marks that the file lacks; nil: there is no file
-	pass  uint8            // how many readings of all records began, modulo 256
+	mu     sync.Mutex // never held across I/O, nor while many names are sorted
+	of     map[string]indexed
+	added  []string         // names that sorted lacks; some may come twice
+	dirty  map[string]int64 // marks that the file lacks; nil: there is no file
+	opaque string           // the name of an opaque tag; empty: no record was of one
+	bad    int              // records that cannot be used
+	pass   uint8            // how many readings of all records began, modulo 256
 
 	listing sync.Mutex // taken before mu
 	sorted  []string
@@ -34,32 +39,31 @@ type indexed struct {
 	revision uint64 // of the record that was seen last; 0: none was
 	step     int64  // in that record
 	claimed  int64  // when its last range was claimed, Unix seconds; 0: never
-	kind     indexedKind
+	order    indexedOrder
 	deleted  bool
 	damaged  bool
 	poll     uint8 // the last reading of the database that had the row
 	pass     uint8 // the last reading of all records that had this one
 }
 
-type indexedKind uint8
+// indexedOrder is the place of an order in orders: a byte, where an [Order] needs sixteen.
+type indexedOrder uint8
 
 const (
-	indexedTrend indexedKind = iota
+	indexedTrend indexedOrder = iota
 	indexedStrict
-	indexedOpaque
 )
 
-func kindOf(t Tag) indexedKind {
-	switch t.Kind() {
-	case KindStrict:
-		return indexedStrict
-	case KindOpaque:
-		return indexedOpaque
+// orders are all that there are. The first ones are the constants above.
+var orders = func() []Order {
+	all := []Order{Trend, Strict}
+	for _, d := range opaque.Domains() {
+		all = append(all, OpaqueOrder(d))
 	}
-	return indexedTrend
-}
+	return all
+}()
 
-func (k indexedKind) String() string { return [...]string{KindTrend, KindStrict, KindOpaque}[k] }
+func (o indexedOrder) kind() string { return Tag{Order: orders[o]}.Kind() }
 
 // NewIndex returns an index that is kept in memory only.
 func NewIndex() *Index { return newIndex(nil) }
@@ -79,12 +83,29 @@ func (x *Index) End(tag string) int64 {
 	return x.of[tag].end
 }
 
-// Kind is the kind of a tag by its record that was seen last; empty: none was.
-func (x *Index) Kind(tag string) string {
+// Order is that of a tag by its record that was seen last. A tag of which none was seen counts as one of trend order.
+func (x *Index) Order(tag string) Order {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e := x.of[tag]; e.revision != 0 {
-		return e.kind.String()
+	return orders[x.of[tag].order]
+}
+
+// Opaque is the name of an opaque tag whose record was seen; empty: there was none.
+func (x *Index) Opaque() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.opaque
+}
+
+// opaqueBefore says what shows that there are, or were, opaque tags; empty: nothing.
+func (x *Index) opaqueBefore() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch {
+	case x.opaque != "":
+		return fmt.Sprintf("%s is or was opaque", x.opaque)
+	case x.bad > 0:
+		return fmt.Sprintf("records of tags that cannot be read: %d", x.bad)
 	}
 	return ""
 }
@@ -146,7 +167,13 @@ func (x *Index) note(s Stored, first bool) (was indexed) {
 		x.dirtyLocked(s.Name, e.end)
 	}
 	if first || s.Revision >= e.revision {
-		e.revision, e.step, e.kind, e.deleted, e.pass = s.Revision, s.Step, kindOf(s.Tag), s.Deleted, x.pass
+		e.revision, e.step, e.deleted, e.pass = s.Revision, s.Step, s.Deleted, x.pass
+		if s.Revision != 0 { // else there is only a claim
+			e.order = indexedOrder(max(slices.Index(orders, s.Order), 0))
+		}
+		if x.opaque == "" && e.order > indexedStrict {
+			x.opaque = strings.Clone(s.Name)
+		}
 		if s.Last.First != 0 {
 			e.claimed = s.Last.Time.Unix()
 		}
@@ -186,6 +213,9 @@ func (x *Index) damage(tag string, damaged bool) (changed bool) {
 	e := x.of[tag]
 	if changed = e.damaged != damaged; changed {
 		e.damaged = damaged
+		if x.bad--; damaged {
+			x.bad += 2
+		}
 		x.setLocked(tag, e)
 		x.added = append(x.added, strings.Clone(tag))
 	}
@@ -240,7 +270,7 @@ func (x *Index) recent(since time.Time) []string {
 	x.mu.Lock()
 	used := make(map[string]int64)
 	for tag, e := range x.of {
-		if e.claimed >= since.Unix() && e.kind != indexedStrict && !e.deleted && e.revision != 0 {
+		if e.claimed >= since.Unix() && e.order != indexedStrict && !e.deleted && e.revision != 0 {
 			used[tag] = e.claimed
 		}
 	}
@@ -259,7 +289,7 @@ func (x *Index) polled(tag string, round uint8, row bool) indexed {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, known := x.of[tag]
-	if known && (row || e.deleted || e.kind != indexedTrend) {
+	if known && (row || e.deleted || e.order != indexedTrend) {
 		e.poll = round
 		x.of[tag] = e
 	}
@@ -273,7 +303,7 @@ func (x *Index) unpolled(round uint8) (gone, unmarked []string) {
 	for tag, e := range x.of {
 		switch {
 		case e.revision == 0 || e.poll == round:
-		case e.kind == indexedTrend && !e.deleted:
+		case e.order == indexedTrend && !e.deleted:
 			gone = append(gone, tag)
 		default:
 			unmarked = append(unmarked, tag)

@@ -37,6 +37,7 @@ type poll struct {
 	missing map[string]bool  // P2: records without a row in the last poll
 	shadows map[string]bool  // P6: rows of strict and opaque tags
 	doubted bool             // so many rows were gone that nothing was removed
+	warned  bool             // of rows that cannot be served
 }
 
 // keepRows polls until the allocator is closed.
@@ -54,6 +55,9 @@ func (a *Allocator) keepRows() {
 				a.rewatched.Store(false)
 			}
 		}
+		if err != nil {
+			wait = min(wait, lastPause) // a look is cheap, and to read all rows again is not
+		}
 		switch leads := a.cfg.Leads(); {
 		case !leads: // two polls in a row count
 			clear(p.ahead)
@@ -67,7 +71,6 @@ func (a *Allocator) keepRows() {
 		a.polled.Store(err == nil && !p.doubted)
 		if err != nil && a.ctx.Err() == nil {
 			a.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
-			wait = min(wait, lastPause)
 		}
 		if !pause(a.ctx, wait, nil) {
 			return
@@ -92,14 +95,14 @@ func (p *poll) once(ctx context.Context) error {
 		}
 		e := index.polled(r.Name, p.round, r.MaxID != 0)
 		switch known := e.revision != 0; {
-		case r.MaxID == 0 && known && (e.deleted || e.kind != indexedTrend): // P6
-			if r.Mark < e.end || r.Kind != e.kind.String() {
+		case r.MaxID == 0 && known && (e.deleted || e.order != indexedTrend): // P6
+			if r.Mark < e.end || r.Kind != e.order.kind() {
 				question = append(question, r.Name)
 			}
 		case r.MaxID == 0:
-		case known && e.kind != indexedTrend:
+		case known && e.order != indexedTrend:
 			shadows[r.Name] = true
-			if r.Mark < e.end || r.Kind != e.kind.String() { // P6
+			if r.Mark < e.end || r.Kind != e.order.kind() { // P6
 				question = append(question, r.Name)
 			}
 			rows++
@@ -147,7 +150,8 @@ func (p *poll) once(ctx context.Context) error {
 
 // warn logs the rows that cannot be served, once.
 func (p *poll) warn(names []string) {
-	if len(names) > 0 && p.round == 1 {
+	if len(names) > 0 && !p.warned {
+		p.warned = true
 		p.a.cfg.Log.Warn("rows of the database are not served, because of their name or step (`leaf migrate` lists them)",
 			"rows", names[:min(len(names), maxUnknownAlerts)], "count", len(names))
 	}
@@ -182,7 +186,7 @@ func (p *poll) all(ctx context.Context, names []string, ahead map[string]int64) 
 			ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 			defer cancel()
 			err := p.a.settle(ctx, name, ahead[name])
-			if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrUnknownTag) {
+			if errors.Is(err, ErrUnavailable) { // any other error is about this tag alone; the next poll looks at it again
 				mu.Lock()
 				failed = err
 				mu.Unlock()

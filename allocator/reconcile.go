@@ -27,7 +27,7 @@ func (a *Allocator) Push(s Stored) Known {
 // Known is what this generator knows of a tag.
 func (a *Allocator) Known(tag string) Known {
 	floor, rules := a.inForce(tag)
-	return Known{End: a.Seen(tag), Floor: floor, Rules: rules}
+	return Known{End: a.Seen(tag), Floor: floor, Order: a.cfg.Index.Order(tag), Rules: rules}
 }
 
 // inForce is the floor and the rules of a tag in memory. What memory has of a strict tag is the end of its last claim.

@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"testing"
@@ -64,9 +65,11 @@ func TestHealed(t *testing.T) {
 		order   allocator.Order
 		restore func(w *world, g *gen, old map[string]allocator.Stored)
 		heals   bool
+		rules   string // of the operator; empty: a limit
 	}{
-		"set back":         {restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
-		"set back, strict": {order: strict, restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
+		"set back, and nothing was ruled": {restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true, rules: `{}`},
+		"set back":                        {restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
+		"set back, strict":                {order: strict, restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
 		"set back, and then written": {restore: func(w *world, _ *gen, old map[string]allocator.Stored) {
 			w.records.Restore(old)
 			w.write("order", func(s allocator.Stored) (allocator.Tag, error) { s.Description = "x"; return s.Tag, nil })
@@ -102,7 +105,8 @@ func TestHealed(t *testing.T) {
 			g := w.join("one").start()
 			g.wantIDs("order", 1, 1)
 			old := w.records.Snapshot()
-			if err := change(allocator.Change{MaxID: new(int64(500)), RulesChange: changeOf(t, `{"limit":"9000"}`)})(g); err != nil {
+			c.rules = cmp.Or(c.rules, `{"limit":"9000"}`)
+			if err := change(allocator.Change{MaxID: new(int64(500)), RulesChange: changeOf(t, c.rules)})(g); err != nil {
 				t.Fatal(err)
 			}
 			g.wantIDs("order", 1, 500)
@@ -128,6 +132,26 @@ func TestHealed(t *testing.T) {
 			if got := g.pushes(); len(got) != pushes+1 || got[pushes] != s {
 				t.Errorf("%+v was pushed, want %+v", got, s)
 			}
+		})
+	}
+}
+
+// TestFloorOfATagThatIsNotInMemory: what a record says of a tag counts also if that was never used here. A record below it went back.
+func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
+	for name, pushed := range map[string]allocator.Tag{
+		"a floor":     {Name: "order", MaxID: 1, Step: 10, Floor: 5001},
+		"a tombstone": {Name: "order", MaxID: 5001, Deleted: true},
+		"an end":      {Name: "order", MaxID: 5001, Step: 10},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.numbers = nil
+			w.make(allocator.Tag{Name: "order"})
+			g := w.join("one")
+			if k := g.Push(allocator.Stored{Tag: pushed}); k.End != 5001 || k.Floor != pushed.Below() {
+				t.Errorf("it knows %+v", k)
+			}
+			g.wantIDs("order", 1, 5001)
 		})
 	}
 }

@@ -170,6 +170,26 @@ func TestStrictBackwards(t *testing.T) {
 	})
 }
 
+// TestStrictSeenElsewhere: a generator that handed out nothing knows from the watch how far a strict tag was. It repeats no ID
+// when the record went backwards, or was removed and made again.
+func TestStrictSeenElsewhere(t *testing.T) {
+	for _, remade := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			s := newStrict(t, 1)
+			backup := s.Snapshot()
+			other := start(t, allocator.Config{Records: s.twin()})
+			startStrict(t, allocator.Config{Records: s})
+			if remade {
+				s.Restore(nil)
+				s.createTag(strictTag("order"))
+			} else {
+				s.Restore(backup)
+			}
+			wantRanges(t, "the other generator", take(t, other, 1), ids(11, 11))
+		})
+	}
+}
+
 // TestStrictStarvedEnds: the alert of a request that was refused after many conflicts ends, also if no other request comes. The same
 // holds for the alert of a store that went backwards.
 func TestStrictStarvedEnds(t *testing.T) {

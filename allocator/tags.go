@@ -120,6 +120,9 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		}
 		known := others.Merge(a.Known(t.Name))
 		known.End = max(known.End, seen)
+		if (s.Revision == 0 || damage != nil) && known.Order != Trend && known.Order != t.Order {
+			return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(known.Order))
+		}
 		if s.Revision == 0 && known.End > 0 && !explicit && (t.Order == Strict || seen == OnlyNew) {
 			return s.Tag, &LostError{t.Name, known.End}
 		}
@@ -129,7 +132,6 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		if err := a.mayHave(ctx, t, s, &known); err != nil {
 			return s.Tag, err
 		}
-		used := s.Revision != 0 || known.End > 1
 		made, err := s.Create(t, known.End)
 		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil { // an earlier creation may have ended before its row
 			add := a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: s.MaxID, Step: s.Step, Description: s.Description})
@@ -138,11 +140,46 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 			}
 		}
 		if err == nil && t.Order.Domain() != "" {
-			made.KeyID, err = a.cfg.Keys.Make(ctx, t, s, used)
+			made.KeyID, err = a.keyFor(ctx, t, s, known, explicit)
 		}
 		made.Rules = made.Rules.After(known.Rules) // a generator may remember those of an earlier record
 		return made, err
 	}, func(made Tag) error { return a.addRow(ctx, made) })
+}
+
+// keyFor returns the ID of the key of a new opaque tag. A name has one key in each domain, so it must keep its domain.
+func (a *Allocator) keyFor(ctx context.Context, t Tag, s Stored, known Known, explicit bool) (string, error) {
+	used := s.KeyID == "" && known.End > 1
+	switch {
+	case s.KeyID != "":
+		return s.KeyID, a.cfg.Keys.Load(ctx, s.Tag)
+	case used && known.Order == Trend && !explicit:
+		return "", &LostError{t.Name, known.End}
+	}
+	return a.cfg.Keys.Make(ctx, t, func(ctx context.Context) (sign string, err error) {
+		if used {
+			return fmt.Sprintf("IDs of %s were handed out before", t.Name), nil
+		}
+		return a.opaqueBefore(ctx)
+	})
+}
+
+// opaqueBefore says what shows that there are, or were, opaque tags; empty: nothing.
+func (a *Allocator) opaqueBefore(ctx context.Context) (sign string, err error) {
+	if err = a.cfg.Records.Err(); err == nil {
+		err = a.cfg.Records.Sync(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
+	if sign = a.cfg.Index.opaqueBefore(); sign == "" && a.cfg.Numbers != nil {
+		err = a.cfg.Numbers.Rows(ctx, func(r Row) {
+			if r.Kind == KindOpaque {
+				sign = fmt.Sprintf("the database has a mark of the opaque tag %s", r.Name)
+			}
+		})
+	}
+	return sign, err
 }
 
 // addRow makes the row of a new tag. If the database refuses it for good, the record becomes a tombstone: nothing was

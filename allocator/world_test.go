@@ -33,14 +33,15 @@ type gen struct {
 
 	started bool
 	mu      sync.Mutex
-	calls   []string                        // of the stores
-	before  func(call string) error         // of each: "swap", "advance", …
-	after   func(call string) error         // of each that is done; an error stands for a lost answer
-	pushed  []allocator.Stored              // to the others
-	known   allocator.Known                 // by other generators
-	silent  error                           // of asking them
-	stale   map[string]allocator.Stored     // what Load returns; none: what there is
-	keys    func(allocator.Tag, bool) error // of opaque tags
+	calls   []string                    // of the stores
+	before  func(call string) error     // of each: "swap", "advance", …
+	after   func(call string) error     // of each that is done; an error stands for a lost answer
+	pushed  []allocator.Stored          // to the others
+	known   allocator.Known             // by other generators
+	silent  error                       // of asking them
+	stale   map[string]allocator.Stored // what Load returns; none: what there is
+	keys    error                       // of loading the key of an opaque tag
+	secret  bool                        // there is one for the keys
 	leads   bool
 }
 
@@ -152,17 +153,16 @@ func (g *gen) call(what string, do func() error) error {
 }
 
 // Load and Make are those of [allocator.Keys].
-func (g *gen) Load(_ context.Context, t allocator.Tag) error { return g.key(t, false) }
+func (g *gen) Load(context.Context, allocator.Tag) error { return g.keys }
 
-func (g *gen) Make(_ context.Context, t allocator.Tag, _ allocator.Stored, used bool) (string, error) {
-	return "key", g.key(t, used)
-}
-
-func (g *gen) key(t allocator.Tag, used bool) error {
-	if g.keys == nil {
-		return nil
+func (g *gen) Make(ctx context.Context, _ allocator.Tag, before func(context.Context) (string, error)) (string, error) {
+	if !g.secret {
+		if sign, err := before(ctx); sign != "" || err != nil {
+			return "", errors.Join(errors.New("lost: "+sign), err)
+		}
+		g.secret = true
 	}
-	return g.keys(t, used)
+	return "key", nil
 }
 
 type genRecords struct {

@@ -60,7 +60,8 @@ func (a *access) again() driver.Connector {
 		err = a.read(dsn)
 	}
 	if err != nil {
-		a.cfg.Log.Warn("the DSN or the certificates of MySQL cannot be read again; those that were read last are used", "error", err)
+		a.cfg.Log.Warn("the DSN or the certificates of MySQL cannot be read again; those that were read last are used",
+			"error", err)
 	}
 	return a.last
 }
@@ -80,7 +81,8 @@ func (t TLS) secure(cfg *mysql.Config) error {
 	case (t.Cert == "") != (t.Key == ""):
 		return errors.New("--mysql-tlscert and --mysql-tlskey go together: give both")
 	case cfg.AllowFallbackToPlaintext || cfg.TLSConfig == "false":
-		return errors.New("the DSN allows connections without TLS, and the flags --mysql-tls... demand it: leave one of the two out")
+		return errors.New("the DSN allows connections without TLS, and the flags --mysql-tls... demand it: leave one " +
+			"of the two out")
 	}
 	if t.CA != "" {
 		text, err := os.ReadFile(t.CA)

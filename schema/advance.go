@@ -12,14 +12,16 @@ const (
 	// attempts bounds the statements of one Advance that match no row: one for the step that was expected, one for the
 	// last IDs, and one for a change meanwhile.
 	attempts = 3
-	// raiseRoom is how many ranges lie between what is known to be in use and max_id after it was moved up. Other generators
-	// may be about to claim ranges that they took before the database went back. Without the room, max_id would soon be
-	// found below those, and moved up a second time with a second alert.
+	// raiseRoom is how many ranges lie between what is known to be in use and max_id after it was moved up. Other
+	// generators may be about to claim ranges that they took before the database went back. Without the room, max_id
+	// would soon be found below those, and moved up a second time with a second alert.
 	raiseRoom = 8
 )
 
 // Advance implements [allocator.Numbers]. It takes one statement if the row has the step that is expected.
-func (d *Database) Advance(ctx context.Context, tag string, n, step, from int64) (r allocator.Range, now int64, err error) {
+func (d *Database) Advance(
+	ctx context.Context, tag string, n, step, from int64,
+) (r allocator.Range, now int64, err error) {
 	o, err := d.useFor(tag)
 	if err != nil {
 		return r, 0, err
@@ -69,7 +71,8 @@ func (o *opened) take(ctx context.Context, tag string, n, step, from int64) (r a
 func (o *opened) advance(ctx context.Context, tag string, amount, step, from int64) (first int64, err error) {
 	// As plain text: building it would take a tenth of the time of the whole.
 	result, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, 1) + ?) WHERE "+named+
-		" AND step = ? AND max_id >= 0 AND GREATEST(max_id, 1) BETWEEN ? AND ?", amount, tag, tag, step, from, math.MaxInt64-amount)
+		" AND step = ? AND max_id >= 0 AND GREATEST(max_id, 1) BETWEEN ? AND ?",
+		amount, tag, tag, step, from, math.MaxInt64-amount)
 	if err != nil {
 		return 0, err
 	}
@@ -82,7 +85,8 @@ func (o *opened) advance(ctx context.Context, tag string, amount, step, from int
 		return 0, err
 	}
 	if affected != 1 || end-amount < 1 {
-		return 0, fmt.Errorf("the database changed %d rows of %s and answers that max_id is %d, after it was moved by %d: the range is dropped; "+
+		return 0, fmt.Errorf("the database changed %d rows of %s and answers that max_id is %d, after it was moved by "+
+			"%d: the range is dropped; "+
 			"does %s have a trigger by now?", affected, tag, end, amount, o.table)
 	}
 	return end - amount, nil

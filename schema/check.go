@@ -96,10 +96,12 @@ func inspect(ctx context.Context, db bun.IDB, name string) (l layout, err error)
 	if table.Kind != "BASE TABLE" {
 		l.flaw("it is a %s; it must be a table", strings.ToLower(table.Kind))
 	} else if !table.Transactions {
-		l.flaw("its engine %s has no transactions, so a crash could bring IDs back; ALTER TABLE %s ENGINE=InnoDB", table.Engine, l.table)
+		l.flaw("its engine %s has no transactions, so a crash could bring IDs back; ALTER TABLE %s ENGINE=InnoDB",
+			table.Engine, l.table)
 	}
 	if table.Triggers {
-		l.flaw("it has a trigger on UPDATE, which could change what a generator has reserved, or hide it from the generator; drop the trigger")
+		l.flaw("it has a trigger on UPDATE, which could change what a generator has reserved, or hide it from the " +
+			"generator; drop the trigger")
 	}
 	for _, name := range []string{"biz_tag", "max_id", "step"} {
 		if _, ok := columns[name]; !ok {
@@ -109,7 +111,8 @@ func inspect(ctx context.Context, db bun.IDB, name string) (l layout, err error)
 	}
 	l.inspectColumns(columns)
 	if !table.UniqueTag {
-		l.flaw("biz_tag is not unique, so a tag could have two rows and its IDs repeat; ALTER TABLE %s ADD PRIMARY KEY (biz_tag)", l.table)
+		l.flaw("biz_tag is not unique, so a tag could have two rows and its IDs repeat; ALTER TABLE %s ADD PRIMARY "+
+			"KEY (biz_tag)", l.table)
 	}
 	return l, nil
 }
@@ -148,7 +151,8 @@ func (l *layout) inspectColumns(columns map[string]column) {
 	if c := columns["max_id"]; c.Type != "bigint" || strings.Contains(c.Full, "unsigned") {
 		l.flaw("max_id is %s; it must be a signed BIGINT, or IDs would wrap or stop early", c.Full)
 	}
-	if c := columns["step"]; !strings.HasSuffix(c.Type, "int") || c.Type == "bigint" && strings.Contains(c.Full, "unsigned") {
+	c := columns["step"]
+	if !strings.HasSuffix(c.Type, "int") || c.Type == "bigint" && strings.Contains(c.Full, "unsigned") {
 		l.flaw("step is %s; it must be an INT or a signed BIGINT", c.Full)
 	}
 	for _, name := range []string{"biz_tag", "max_id", "step"} {

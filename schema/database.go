@@ -68,7 +68,8 @@ func New(cfg Config) (*Database, error) {
 	named := cfg.Table != ""
 	cfg.Table = cmp.Or(cfg.Table, DefaultTable)
 	if !tableName.MatchString(cfg.Table) {
-		return nil, fmt.Errorf("%q cannot be the name of a table: want up to 64 of [A-Za-z0-9_$], without the database, which the DSN names", cfg.Table)
+		return nil, fmt.Errorf("%q cannot be the name of a table: want up to 64 of [A-Za-z0-9_$], without the "+
+			"database, which the DSN names", cfg.Table)
 	}
 	way, err := newAccess(cfg)
 	if err != nil {
@@ -93,7 +94,8 @@ func (d *Database) Open(ctx context.Context) error {
 	return err
 }
 
-// Err implements [allocator.Numbers]. An error that matches [allocator.ErrRefused] stays: the database has another owner.
+// Err implements [allocator.Numbers]. An error that matches [allocator.ErrRefused] stays: the database has
+// another owner.
 func (d *Database) Err() error {
 	if err := d.away.Load(); err != nil {
 		return *err

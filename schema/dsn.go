@@ -40,7 +40,8 @@ const (
 //   - a wait for a lock must end before the refill does;
 //   - times are read in this time zone.
 const settings = "SET autocommit = 1, completion_type = 0, unique_checks = 1, " +
-	"sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_select_limit = 18446744073709551615, sql_big_selects = 1, " +
+	"sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', sql_select_limit = 18446744073709551615, " +
+	"sql_big_selects = 1, " +
 	"innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, time_zone = '+00:00', NAMES utf8mb4"
 
 // parse reads a DSN as go-sql-driver/mysql has them, and forces what safety
@@ -62,7 +63,8 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	for key, value := range cfg.Params { // the driver puts them into a SET unchanged
 		for _, name := range []string{"sql_log_bin", "wsrep_on"} {
 			if strings.Contains(strings.ToLower(key+" "+value), name) {
-				return nil, fmt.Errorf("the DSN sets %s, which could keep ranges from replicas: they would be handed out again after a failover", name)
+				return nil, fmt.Errorf("the DSN sets %s, which could keep ranges from replicas: they would be handed out "+
+					"again after a failover", name)
 			}
 		}
 	}
@@ -85,9 +87,10 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 
 // driverParams are the parameters that the driver itself may find unreadable.
 var driverParams = []string{
-	"allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "checkConnLiveness",
-	"clientFoundRows", "columnsWithAlias", "compress", "connectionAttributes", "interpolateParams", "loc", "maxAllowedPacket", "multiStatements",
-	"parseTime", "readTimeout", "rejectReadOnly", "serverPubKey", "timeout", "timeTruncate", "tls", "writeTimeout",
+	"allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords",
+	"checkConnLiveness", "clientFoundRows", "columnsWithAlias", "compress", "connectionAttributes", "interpolateParams",
+	"loc", "maxAllowedPacket", "multiStatements", "parseTime", "readTimeout", "rejectReadOnly", "serverPubKey",
+	"timeout", "timeTruncate", "tls", "writeTimeout",
 }
 
 // unreadable says what the driver cannot read of a DSN, without quoting a value.
@@ -95,7 +98,8 @@ func unreadable(dsn string) string {
 	_, params, _ := strings.Cut(dsn[strings.LastIndex(dsn, "/")+1:], "?")
 	for param := range strings.SplitSeq(params, "&") {
 		name, _, _ := strings.Cut(param, "=")
-		if _, err := mysql.ParseDSN("/?" + param); err != nil && slices.Contains(driverParams, name) { // else it may be a part of a password
+		// Another name may be a part of a password.
+		if _, err := mysql.ParseDSN("/?" + param); err != nil && slices.Contains(driverParams, name) {
 			return "the DSN's parameter " + strconv.Quote(name) + " has a value that cannot be read"
 		}
 	}
@@ -143,7 +147,8 @@ func (c connector) prepare(ctx context.Context, conn driver.Conn) error {
 	for _, statement := range []string{
 		settings,
 		"ROLLBACK", // an init_connect may have begun a transaction, of which all later statements would be a part
-		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE", // a DSN could ask for dirty reads, or for a read-only session
+		// A DSN could ask for dirty reads, or for a read-only session.
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE",
 	} {
 		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
 			return fmt.Errorf("the settings of the connection: %w", err)

@@ -20,7 +20,8 @@ const (
 	errOption    = 1290 // --read-only
 )
 
-var errReadOnly = errors.New("the MySQL server is read-only: is it a replica, or in the middle of a failover? Name the primary, or switch read_only off")
+var errReadOnly = errors.New("the MySQL server is read-only: is it a replica, or in the middle of a failover? " +
+	"Name the primary, or switch read_only off")
 
 // number is the number of a server's error; 0: the error is no server's.
 func number(err error) uint16 {
@@ -54,7 +55,8 @@ func (d *Database) explain(ctx context.Context, err error) error {
 func (d *Database) explainOf(ctx context.Context, tag string, err error) error {
 	switch {
 	case number(err) == errLockWait:
-		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB STATUS names it): %w",
+		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB "+
+			"STATUS names it): %w",
 			allocator.ErrLocked, tag, d.cfg.Table, err)
 	case undone(err):
 		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
@@ -115,8 +117,10 @@ var advice = map[uint16]string{
 }
 
 const (
-	adviceRights   = "give the account SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE once, or let `leaf migrate` create them with another account"
-	adviceLogin    = "check the user and the password in the DSN, from which hosts the account may come, and whether it must use TLS"
+	adviceRights = "give the account SELECT, INSERT, UPDATE and DELETE on the tables, and CREATE once, or let " +
+		"`leaf migrate` create them with another account"
+	adviceLogin = "check the user and the password in the DSN, from which hosts the account may come, and " +
+		"whether it must use TLS"
 	advicePassword = "the password of the account has expired: ALTER USER ... IDENTIFIED BY ..."
 	adviceLocked   = "the account is locked: ALTER USER ... ACCOUNT UNLOCK"
 )
@@ -130,8 +134,8 @@ func withAdvice(err error) error {
 		what = "name the authority that signed the server's certificate with --mysql-tlsca (docs/mysql.md)"
 	case errors.Is(err, mysql.ErrNoTLS):
 		what = "switch TLS on in the server, or leave it out of the DSN"
-	case errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrNativePassword), errors.Is(err, mysql.ErrOldPassword),
-		errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrOldProtocol):
+	case errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrNativePassword),
+		errors.Is(err, mysql.ErrOldPassword), errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrOldProtocol):
 		what = "let the account log in in another way"
 	}
 	if what == "" {

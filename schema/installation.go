@@ -60,7 +60,8 @@ func (d *Database) Repair(installation, id string) string {
 	if installation == "" {
 		return "DELETE FROM leaf_installation"
 	}
-	return fmt.Sprintf("REPLACE INTO leaf_installation (id, store, alloc) VALUES ('%s', '%s', '%s')", installation, id, d.cfg.Table)
+	return fmt.Sprintf("REPLACE INTO leaf_installation (id, store, alloc) VALUES ('%s', '%s', '%s')",
+		installation, id, d.cfg.Table)
 }
 
 // owner reads the row of leaf_installation.
@@ -97,14 +98,16 @@ func (d *Database) checkOwner(ctx context.Context, o *opened) error {
 		now, err = o.owner(ctx)
 	}
 	if errors.Is(err, sql.ErrNoRows) {
-		d.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is written again")
+		d.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is " +
+			"written again")
 		if err := o.claim(ctx, *had); err != nil {
 			return err
 		}
 		now, err = o.owner(ctx)
 	}
 	if err == nil && now != *had {
-		err = fmt.Errorf("%w: the database was %s of installation %s, and is %s of installation %s now: was it emptied, or restored?",
+		err = fmt.Errorf("%w: the database was %s of installation %s, and is %s of installation %s now: was it "+
+			"emptied, or restored?",
 			allocator.ErrRefused, had.Store, had.Installation, now.Store, now.Installation)
 	}
 	return err

@@ -57,6 +57,25 @@ func TestClaimTogether(t *testing.T) {
 	}
 }
 
+// TestClaimBetween has another installation claim the database just before our row is written.
+func TestClaimBetween(t *testing.T) {
+	t.Parallel()
+	dsn := kit.NewDatabase(t)
+	p, slow := through(t, dsn)
+	s, other := newDatabase(t, slow), newDatabase(t, dsn)
+	p.OnRequest(func(data []byte) kit.Action {
+		if bytes.Contains(data, []byte("INSERT")) {
+			if of, _, err := other.Claim(within(t), "theirs", true); of != "theirs" || err != nil {
+				t.Errorf("the other Claim: %q, %v", of, err)
+			}
+		}
+		return kit.Forward
+	})
+	if of, _, err := s.Claim(within(t), "mine", true); of != "theirs" || err != nil {
+		t.Errorf("Claim: %q, %v", of, err)
+	}
+}
+
 // TestClaimOnlyLooks creates nothing in a database that belongs to nobody, and claims nothing.
 func TestClaimOnlyLooks(t *testing.T) {
 	t.Parallel()

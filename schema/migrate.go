@@ -39,7 +39,8 @@ var beside = []table{
 	{"leaf_mark", "CREATE TABLE IF NOT EXISTS leaf_mark (\n" +
 		"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n" +
 		"  mark bigint NOT NULL COMMENT 'how far the name was in use',\n" +
-		"  kind varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of the tag: trend, strict or opaque',\n" +
+		"  kind varchar(16) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '' COMMENT 'of the tag: trend, " +
+		"strict or opaque',\n" +
 		"  update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,\n" +
 		"  PRIMARY KEY (biz_tag)\n" +
 		") ENGINE=InnoDB"},
@@ -47,7 +48,8 @@ var beside = []table{
 		"  one tinyint NOT NULL DEFAULT 1 COMMENT 'there is one row',\n" +
 		"  id varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of the installation',\n" +
 		"  store varchar(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL COMMENT 'of the database',\n" +
-		"  alloc varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT 'leaf_alloc' COMMENT 'the table of the tags',\n" +
+		"  alloc varchar(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT 'leaf_alloc' COMMENT 'the " +
+		"table of the tags',\n" +
 		"  created timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP,\n" +
 		"  PRIMARY KEY (one)\n" +
 		") ENGINE=InnoDB"},
@@ -70,7 +72,8 @@ func (d *Database) Migrate(ctx context.Context) (created []string, err error) {
 		return created, err
 	}
 	if right := d.lacking(ctx); right != "" {
-		return created, fmt.Errorf("%w: the account may not %s; it needs SELECT, INSERT, UPDATE and DELETE on %s, leaf_mark and leaf_installation",
+		return created, fmt.Errorf("%w: the account may not %s; it needs SELECT, INSERT, UPDATE and DELETE on %s, "+
+			"leaf_mark and leaf_installation",
 			allocator.ErrRefused, right, d.cfg.Table)
 	}
 	return created, nil
@@ -129,7 +132,8 @@ func (d *Database) migrate(ctx context.Context, owned bool) (created []string, e
 		}
 	}
 	if len(names) > 0 && d.cfg.Check {
-		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them", allocator.ErrRefused, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them",
+			allocator.ErrRefused, strings.Join(names, ", "))
 	}
 	if err := d.create(ctx, o.db, names); err != nil {
 		return nil, d.explain(ctx, err)
@@ -153,7 +157,8 @@ func (d *Database) checkFlush(ctx context.Context, db bun.IDB) {
 	} {
 		var value string
 		if err := db.NewRaw(setting.ask).Scan(ctx, &value); err == nil && value != "1" {
-			d.cfg.Log.Warn("the MySQL server confirms writes before they are synced to disk: a crash of its machine can set it back",
+			d.cfg.Log.Warn("the MySQL server confirms writes before they are synced to disk: a crash of its machine can "+
+				"set it back",
 				setting.name, value, "fix", "set "+setting.name+" to 1")
 		}
 	}
@@ -166,7 +171,8 @@ func checkMarks(ctx context.Context, db bun.IDB) error {
 		if _, ok := have[name]; !ok && err == nil {
 			err = fmt.Errorf("%w: the table leaf_mark is of another version, without the column %s: give another database, or "+
 				"RENAME TABLE leaf_mark TO leaf_mark_before, run `leaf migrate`, and take over how far deleted tags were: "+
-				"INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, GREATEST(floor, max_id) FROM leaf_mark_before", allocator.ErrRefused, name)
+				"INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, GREATEST(floor, max_id) FROM leaf_mark_before",
+				allocator.ErrRefused, name)
 		}
 	}
 	return err
@@ -179,10 +185,12 @@ func (d *Database) checkName(ctx context.Context, o *opened) error {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
 	case number(err) == errNoColumn:
-		err = fmt.Errorf("%w: the table leaf_installation is of another version: give another database, or drop the table and make it as `leaf migrate --print` has it: %w",
+		err = fmt.Errorf("%w: the table leaf_installation is of another version: give another database, or drop the "+
+			"table and make it as `leaf migrate --print` has it: %w",
 			allocator.ErrRefused, err)
 	case err == nil && !d.same(have.Alloc, d.cfg.Table):
-		err = fmt.Errorf("%w: installation %s keeps its tags in the table %s of this database, not in %s: give --mysql-table %[3]s",
+		err = fmt.Errorf("%w: installation %s keeps its tags in the table %s of this database, not in %s: give "+
+			"--mysql-table %[3]s",
 			allocator.ErrRefused, have.Installation, have.Alloc, d.cfg.Table)
 	}
 	return err
@@ -193,7 +201,8 @@ func (d *Database) checkName(ctx context.Context, o *opened) error {
 func (d *Database) missing(ctx context.Context, db bun.IDB) (names []string, err error) {
 	var existing []string
 	err = db.NewRaw(`SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()
-		AND (LOWER(table_name) LIKE 'leaf\_%' OR LOWER(table_name) LIKE '%leaf\_alloc' OR LOWER(table_name) = LOWER(?))`, d.cfg.Table).Scan(ctx, &existing)
+		AND (LOWER(table_name) LIKE 'leaf\_%' OR LOWER(table_name) LIKE '%leaf\_alloc' OR LOWER(table_name) = LOWER(?))`,
+		d.cfg.Table).Scan(ctx, &existing)
 	if err != nil {
 		return nil, err
 	}
@@ -209,10 +218,12 @@ func (d *Database) missing(ctx context.Context, db bun.IDB) (names []string, err
 		case i < 0:
 			names = append(names, t.name)
 		case t.name == d.cfg.Table:
-			return nil, fmt.Errorf("%w: the database has no table %s but a table %s: if the tags are there, give --mysql-table %[3]s, else rename it",
+			return nil, fmt.Errorf("%w: the database has no table %s but a table %s: if the tags are there, give "+
+				"--mysql-table %[3]s, else rename it",
 				allocator.ErrRefused, t.name, existing[i])
 		default:
-			return nil, fmt.Errorf("%w: the database has no table %[2]s but a table %[3]s: RENAME TABLE %[3]s TO %[2]s", allocator.ErrRefused, t.name, existing[i])
+			return nil, fmt.Errorf("%w: the database has no table %[2]s but a table %[3]s: RENAME TABLE %[3]s TO %[2]s",
+				allocator.ErrRefused, t.name, existing[i])
 		}
 	}
 	if !d.named {
@@ -254,11 +265,14 @@ func (d *Database) create(ctx context.Context, db bun.IDB, names []string) error
 // lacking names a right that the account needs and lacks; empty: none. It changes no row.
 func (d *Database) lacking(ctx context.Context) string {
 	for _, need := range []struct{ right, statement string }{
-		{"INSERT on ?alloc", "INSERT INTO ?alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM ?alloc WHERE biz_tag IS NULL"},
+		{"INSERT on ?alloc", "INSERT INTO ?alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM ?alloc " +
+			"WHERE biz_tag IS NULL"},
 		{"DELETE on ?alloc", "DELETE FROM ?alloc WHERE biz_tag IS NULL"},
-		{"INSERT on leaf_mark", "INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, mark FROM leaf_mark WHERE biz_tag IS NULL"},
+		{"INSERT on leaf_mark", "INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, mark FROM leaf_mark WHERE " +
+			"biz_tag IS NULL"},
 		{"UPDATE on leaf_mark", "UPDATE leaf_mark SET mark = mark WHERE biz_tag IS NULL"},
-		{"INSERT on leaf_installation", "INSERT INTO leaf_installation (id, store) SELECT id, store FROM leaf_installation WHERE id IS NULL"},
+		{"INSERT on leaf_installation", "INSERT INTO leaf_installation (id, store) SELECT id, store FROM " +
+			"leaf_installation WHERE id IS NULL"},
 	} {
 		if _, err := d.fit.Load().db.ExecContext(ctx, need.statement); number(err) == errDenied {
 			return strings.ReplaceAll(need.right, "?alloc", d.cfg.Table)

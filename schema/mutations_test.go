@@ -26,8 +26,8 @@ func TestMutations(t *testing.T) {
 var mutations = []mutation{
 	// A range is one statement with its condition, and its answer is checked.
 	{name: "a range below what is known to be in use is handed out", edits: []mutate.Edit{{"advance.go",
-		"BETWEEN ? AND ?\", amount, tag, tag, step, from, math.MaxInt64-amount)",
-		"<= ?\", amount, tag, tag, step, math.MaxInt64-amount)"}}},
+		"BETWEEN ? AND ?\",\n		amount, tag, tag, step, from, math.MaxInt64-amount)",
+		"<= ?\",\n		amount, tag, tag, step, math.MaxInt64-amount)"}}},
 	{name: "a range is taken by a step that was changed", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
 		"\" AND step = ? AND max_id", "\" AND ? > 0 AND max_id"}}},
 	{name: "the step that was expected is returned for another one", by: "TestAdvanceStep", edits: []mutate.Edit{{"advance.go",
@@ -86,7 +86,7 @@ var mutations = []mutation{
 		"if err == nil && now != *had {", "if err == nil && now == (owner{}) {"}}},
 	{name: "the database of another installation counts as ours", by: "TestClaimOfOthers", edits: []mutate.Edit{{"installation.go",
 		"return have.Installation, have.Store, nil", "return installation, have.Store, nil"}}},
-	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimTogether", edits: []mutate.Edit{{"installation.go",
+	{name: "a database that was claimed meanwhile is claimed again", by: "TestClaimBetween", edits: []mutate.Edit{{"installation.go",
 		"o.db.NewInsert().Ignore().Model(&want)", "o.db.NewInsert().On(\"DUPLICATE KEY UPDATE\").Model(&want)"}}},
 	{name: "a row that a restore is about to write is written first", by: "TestRestoreBeside", edits: []mutate.Edit{
 		{"installation.go", "case <-time.After(restoring):", "case <-time.After(0):"}}},

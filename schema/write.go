@@ -24,7 +24,8 @@ func (d *Database) Add(ctx context.Context, r allocator.Row) error {
 		}
 		_, err := o.db.ExecContext(ctx, "INSERT INTO ?alloc ("+columns+") VALUES ("+places+")", values...)
 		if number(err) == errDuplicate {
-			return fmt.Errorf("%w: %s has %s, or a tag that its collation treats as the same (it ignores letters' case and spaces at the end)",
+			return fmt.Errorf("%w: %s has %s, or a tag that its collation treats as the same (it ignores letters' case "+
+				"and spaces at the end)",
 				allocator.ErrExists, o.table, r.Name)
 		}
 		return err
@@ -64,7 +65,8 @@ func (d *Database) Raise(ctx context.Context, tag string, end int64, step *int64
 }
 
 func (o *opened) noDescription() error {
-	return fmt.Errorf("%w: table %s has no column for a description; ALTER TABLE %[2]s ADD description varchar(256)", allocator.ErrBadValue, o.table)
+	return fmt.Errorf("%w: table %s has no column for a description; ALTER TABLE %[2]s ADD description "+
+		"varchar(256)", allocator.ErrBadValue, o.table)
 }
 
 // Mark implements [allocator.Numbers].
@@ -97,7 +99,8 @@ func (d *Database) Remove(ctx context.Context, tag string, mark int64, kind stri
 	})
 }
 
-// Pauses before something is repeated that the server has undone: a random time up to firstPause, which doubles up to lastPause.
+// Pauses before something is repeated that the server has undone: a random time up to firstPause, which doubles up to
+// lastPause.
 const (
 	firstPause = time.Millisecond
 	lastPause  = 50 * time.Millisecond

@@ -66,7 +66,7 @@ func add(tb testing.TB, n allocator.Numbers, tag string, maxID, step int64) {
 // insisted is Advance, as often as it says that it took nothing because others were there.
 func insisted(ctx context.Context, n allocator.Numbers, tag string, size, from int64) (allocator.Range, int64, error) {
 	for {
-		r, step, err := n.Advance(ctx, tag, size, size, from) // whatever the row's step is
+		r, step, err := n.Advance(ctx, tag, size, 10, from) // whatever the row's step is
 		_, moved := errors.AsType[*allocator.AdvancedError](err)
 		if ctx.Err() != nil || moved || !errors.Is(err, allocator.ErrConflict) && !errors.Is(err, allocator.ErrLocked) {
 			return r, step, err

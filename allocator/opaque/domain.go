@@ -21,6 +21,15 @@ const (
 	mostDigits  = 18
 )
 
+// Domains are all that there are.
+func Domains() []Domain {
+	all := []Domain{Bits63, Bits53}
+	for n := leastDigits; n <= mostDigits; n++ {
+		all = append(all, Domain("d"+strconv.Itoa(n)))
+	}
+	return all
+}
+
 // ParseDomain reads a domain.
 func ParseDomain(text string) (Domain, error) {
 	d := Domain(text)

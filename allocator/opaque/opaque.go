@@ -15,7 +15,6 @@ package opaque
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -29,13 +28,6 @@ const KeySize = 16
 
 // rounds is the number of rounds of FF1.
 const rounds = 10
-
-// NewKey returns a random key.
-func NewKey() []byte {
-	key := make([]byte, KeySize)
-	rand.Read(key) // it never fails
-	return key
-}
 
 // KeyID identifies a key without showing it: a record that has it cannot be served with another key.
 func KeyID(key []byte) string {

@@ -158,6 +158,9 @@ func must(t testing.TB, d Domain, key []byte) *Permutation {
 
 var domains = []Domain{Bits63, Bits53, "d9", "d10", "d11", "d12", "d13", "d14", "d15", "d16", "d17", "d18"}
 
+// newKey is a random key.
+func newKey() []byte { return NewMaster()[:KeySize] }
+
 // In each domain the permutation is that of the standard's steps, and Reveal undoes it.
 func TestLikeTheStandard(t *testing.T) {
 	t.Parallel()
@@ -201,7 +204,7 @@ func small(t *testing.T, radix, length int, key []byte) *Permutation {
 func TestBijection(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ radix, length int }{{2, 15}, {2, 16}, {2, 19}, {10, 5}, {10, 6}} {
-		for _, key := range [][]byte{make([]byte, KeySize), unhex(t, key128), NewKey()} {
+		for _, key := range [][]byte{make([]byte, KeySize), unhex(t, key128), newKey()} {
 			p := small(t, c.radix, c.length, key)
 			seen := make([]bool, p.last+1)
 			for n := int64(1); n <= int64(p.last); n++ {
@@ -219,7 +222,7 @@ func TestBijection(t *testing.T) {
 func TestLargeDomains(t *testing.T) {
 	t.Parallel()
 	for _, d := range domains {
-		p := must(t, d, NewKey())
+		p := must(t, d, newKey())
 		seen := make(map[int64]bool)
 		check := func(n int64) {
 			id := p.Conceal(n)
@@ -247,7 +250,7 @@ func TestDomains(t *testing.T) {
 			t.Errorf("%q is read as %q", text, d)
 		}
 	}
-	if _, err := New("d8", NewKey()); err == nil {
+	if _, err := New("d8", newKey()); err == nil {
 		t.Error("a domain of 8 digits")
 	}
 	if _, err := New("d9", make([]byte, 15)); err == nil {
@@ -255,20 +258,37 @@ func TestDomains(t *testing.T) {
 	}
 }
 
+// Keys must stay what they are, for else the IDs of each tag repeat. The values are those of Python's hmac and hashlib.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	one, two := NewKey(), NewKey()
-	if bytes.Equal(one, two) || KeyID(one) == KeyID(two) || KeyID(one) != KeyID(bytes.Clone(one)) {
-		t.Error("keys and their IDs")
+	master := make([]byte, MasterSize)
+	for i := range master {
+		master[i] = byte(i)
 	}
-	if id := KeyID(one); strings.Contains(hex.EncodeToString(one), id) || strings.Contains(id, hex.EncodeToString(one[:4])) {
-		t.Error("the ID shows the key")
+	for _, c := range []struct {
+		tag, key, id string
+		domain       Domain
+	}{
+		{"coupon", "2b6f66ab930288a06b107f42437fcc0d", "47f0e3757d48a9db", Bits53},
+		{"coupon", "81e5526c5a17e4be6d56ee63837c8143", "a205b5abc29e91b7", "d9"},
+		{"a", "9a60cdc3e31e22d7781d833c08b71b82", "effcd82e57cd26ab", Bits63},
+	} {
+		key := DeriveKey(master, c.tag, c.domain)
+		if hex.EncodeToString(key) != c.key || KeyID(key) != c.id {
+			t.Errorf("the key of %s in %s is %x with the ID %s", c.tag, c.domain, key, KeyID(key))
+		}
+	}
+	if bytes.Equal(NewMaster(), NewMaster()) {
+		t.Error("two master keys are equal")
+	}
+	if all := Domains(); !slices.Equal(all, domains) {
+		t.Errorf("the domains are %v", all)
 	}
 }
 
 func TestOutside(t *testing.T) {
 	t.Parallel()
-	p := must(t, "d9", NewKey())
+	p := must(t, "d9", newKey())
 	for _, n := range []int64{0, -1, 1_000_000_000} {
 		func() {
 			defer func() {

@@ -50,7 +50,7 @@ type Segment struct {
 
 // Readiness says whether all that a generator needs is available.
 type Readiness struct {
-	// Ready is false while Missing has something: bus, nats, store, worker, clock, or draining.
+	// Ready is false while Missing has something: bus, nats, store, keys, worker, clock, or draining.
 	Ready   bool     `json:"ready"`
 	Missing []string `json:"missing"`
 	// Reasons says why, by the entries of Missing.

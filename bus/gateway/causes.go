@@ -153,7 +153,7 @@ func (n notice) harm() string {
 		return harmRefused
 	case events.TagProblem:
 		if n.Type == "leaf.tag.damaged" {
-			return harmRefused
+			return harmEnds
 		}
 	case events.ClockBackwards:
 		if body.Action == snowflake.Refused {

@@ -193,7 +193,7 @@ func (m *Metrics) handler(g Generator) http.Handler {
 }
 
 // missable is what may be missing. Each has its own series, so that none comes and goes.
-var missable = []string{"bus", "nats", "store", "worker", "clock", "draining"}
+var missable = []string{"bus", "nats", "store", "keys", "worker", "clock", "draining"}
 
 // stateCollector makes metrics of the generator's state at the time of a scrape.
 type stateCollector struct{ state *shared[admin.State] }

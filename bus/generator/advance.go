@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -14,8 +15,9 @@ import (
 )
 
 // tagsAdvance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the generators that are heard, and
-// the last refill event. It is for what nobody running knows by itself: these raise a record that was set back. A generator that made
-// the last claim, by the record or by the event, and that is not heard may know more: then an operator must say so.
+// its refill events, of which the last need not be the highest: after a restore an empty generator claims low ranges. It is for what
+// nobody running knows by itself: these raise a record that was set back. A generator that made the last or the highest claim, by the
+// record or by the events, and that is not heard may know more: then an operator must say so.
 func (g *Generator) tagsAdvance(ctx context.Context, req admin.AdvanceRequest) (admin.TagAdvance, error) {
 	none := admin.TagAdvance{}
 	s, err := g.get(ctx, req.Tag)
@@ -26,21 +28,27 @@ func (g *Generator) tagsAdvance(ctx context.Context, req admin.AdvanceRequest) (
 	if err != nil {
 		return none, unconfirmed(err, "max_id was not moved: send it again")
 	}
-	seen, silent := max(known.End, known.Floor, g.alloc.Seen(s.Name)), []string{s.Last.Node}
-	err = LastRefills(ctx, g.cfg.JS, s.Name, func(r events.Refill) {
-		seen, silent = max(seen, r.Last+1), append(silent, r.Node)
+	var last, highest events.Refill
+	err = Refills(ctx, g.cfg.JS, s.Name, func(r events.Refill) {
+		if last = r; r.Last > highest.Last {
+			highest = r
+		}
 	})
 	if err != nil {
-		return none, fmt.Errorf("the last refill event of %s cannot be read, and max_id was not moved: %w", s.Name, err)
+		return none, fmt.Errorf("the refill events of %s cannot be read, and max_id was not moved: %w", s.Name, err)
 	}
+	seen, silent := max(known.End, known.Floor, g.alloc.Seen(s.Name), highest.Last+1), []string{s.Last.Node, last.Node, highest.Node}
 	heard := map[string]bool{"": true, g.cfg.Node: true}
 	for _, b := range g.group.present(time.Now()) {
 		heard[b.Node] = true
 	}
 	silent = slices.DeleteFunc(silent, func(node string) bool { return heard[node] || slices.Contains(req.Without, node) })
+	slices.Sort(silent)
+	silent = slices.Compact(silent)
 	if len(silent) > 0 && req.MaxID == nil {
 		return none, conflict("generator %s claimed IDs of %s and is not heard, so it may know of more: start it, or give --max-id above all IDs "+
-			"that your services got, or --without %s if its data folder is lost", silent[0], s.Name, silent[0])
+			"that your services got, or --without %s if its data folder is lost",
+			strings.Join(silent, ", "), s.Name, strings.Join(silent, ","))
 	}
 	if req.MaxID != nil {
 		seen = max(seen, int64(*req.MaxID))

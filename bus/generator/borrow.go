@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
@@ -60,8 +59,6 @@ type takeRequest struct {
 	Tag    string `json:"tag,omitempty"`
 	Count  int64  `json:"count"`
 	WaitMS int64  `json:"wait_ms"` // how long the asking generator waits; 0: borrowWait
-	// Opaque says that it conceals the numbers of an opaque tag. An older version would hand them out as IDs.
-	Opaque bool `json:"opaque,omitempty"`
 }
 
 // takeSubject is where a run of a generator gets these. A later run under the same name has another one.
@@ -110,7 +107,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	defer cancel()
 	end, _ := ctx.Deadline()
 	below := g.alloc.Seen(tag)
-	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(takeRequest{tag, n, time.Until(end).Milliseconds(), true}))
+	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(takeRequest{tag, n, time.Until(end).Milliseconds()}))
 	if err == nil {
 		err = bus.ReplyError(msg)
 	}
@@ -129,12 +126,9 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 		below, _ = g.alloc.Forbids(tag)
 	}
 	if o := allocator.Order(msg.Header.Get(bus.HeaderOrder)); o.Domain() != "" {
-		p, err := g.permutation(ctx, tag)
-		if err != nil {
+		t := allocator.Tag{Name: tag, Order: o, KeyID: msg.Header.Get(wire.HeaderKey)}
+		if err := g.cfg.Keys.Load(ctx, t); err != nil {
 			return nil, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)
-		}
-		if id := msg.Header.Get(wire.HeaderKey); p.Domain() != o.Domain() || id != "" && id != p.KeyID() { // older versions send none
-			return nil, fmt.Errorf("it has another key of the opaque tag %s", tag)
 		}
 	}
 	_, rules := g.alloc.Forbids(tag) // as with the floor
@@ -149,18 +143,6 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 		return nil, fmt.Errorf("it handed out %v, and was asked for %d IDs", ranges, n)
 	}
 	return ranges, nil
-}
-
-// permutation is that of an opaque tag.
-func (g *Generator) permutation(ctx context.Context, tag string) (*opaque.Permutation, error) {
-	if p, err := g.cfg.Keys.Known(tag); p != nil || err != nil {
-		return p, err
-	}
-	s, err := g.alloc.Load(ctx, tag)
-	if err != nil {
-		return nil, err
-	}
-	return g.cfg.Keys.Permutation(ctx, s.Tag)
 }
 
 // passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config]. One of another installation has other
@@ -224,9 +206,6 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 	answer := func(ranges []bus.Range, err error) {
 		var body []byte
 		if err == nil {
-			err = g.mayLend(req)
-		}
-		if err == nil {
 			body, err = s.encode(ranges, bus.Request{})
 		}
 		if err != nil {
@@ -234,14 +213,10 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 			return
 		}
 		msg := idsMessage(reply, g.Order(req.Tag), body)
-		if p, _ := g.cfg.Keys.Known(req.Tag); p != nil {
+		if p := g.cfg.Keys.Known(req.Tag); p != nil {
 			msg.Header = nats.Header{bus.HeaderOrder: {string(allocator.OpaqueOrder(p.Domain()))}, wire.HeaderKey: {p.KeyID()}}
 		}
 		g.respondMsg(msg)
-	}
-	if err := g.mayLend(req); err != nil {
-		answer(nil, err)
-		return
 	}
 	ranges, w, err := g.takeForPeer(s, req)
 	if w == nil {
@@ -257,18 +232,6 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 	if !g.requests.start(later) {
 		later() // nothing waits any more, so this ends at once
 	}
-}
-
-// mayLend returns an error if another generator would hand out the numbers of an opaque tag as they are, or this one must not.
-func (g *Generator) mayLend(req takeRequest) error {
-	p, err := g.cfg.Keys.Known(req.Tag)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
-	case p == nil, req.Opaque:
-		return nil
-	}
-	return fmt.Errorf("%w: the asking generator is of an older version, which does not know opaque tags", allocator.ErrUnavailable)
 }
 
 // takeForPeer is what [issuer.request] is for callers. It never passes a request for a strict tag on again.

@@ -15,39 +15,41 @@ import (
 
 // Keys are the permutations of opaque tags.
 type Keys interface {
-	// Known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. The store returns no range of an opaque
-	// tag before its key is in memory. An error says that the tag's record names another key: then it must make no IDs.
-	Known(tag string) (*opaque.Permutation, error)
-	// Permutation is that of an opaque tag, of a deleted one too, by its record. It reads the key if that is not in memory.
+	// Known returns the permutation of a tag, if it is opaque and Load or Permutation has succeeded for it; else nil. No numbers
+	// of an opaque tag are in memory before.
+	Known(tag string) *opaque.Permutation
+	// Permutation is that of an opaque tag, of a deleted one too, by its record. Its errors are those of Load.
 	Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error)
+	// Check looks whether all generators still have the same secret, and puts a lost one back. t is the record of an opaque tag.
+	// An error that matches [allocator.ErrDamaged] says what an operator must do.
+	Check(ctx context.Context, t allocator.Tag) error
 	allocator.Keys
 }
 
 // noKeys are the keys of a generator that keeps no opaque tags.
 type noKeys struct{}
 
-func (noKeys) Known(string) (*opaque.Permutation, error) { return nil, nil }
+var errNoKeys = fmt.Errorf("%w: this generator keeps no opaque tags", allocator.ErrUnavailable)
+
+func (noKeys) Known(string) *opaque.Permutation { return nil }
 
 func (noKeys) Permutation(context.Context, allocator.Tag) (*opaque.Permutation, error) {
-	return nil, fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
+	return nil, errNoKeys
 }
 
-func (noKeys) Load(context.Context, allocator.Tag) error {
-	return fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrUnavailable)
-}
+func (noKeys) Check(context.Context, allocator.Tag) error { return nil }
 
-func (noKeys) Make(context.Context, allocator.Tag, allocator.Stored, bool) (string, error) {
-	return "", fmt.Errorf("%w: this store keeps no opaque tags", allocator.ErrBadValue)
+func (noKeys) Load(context.Context, allocator.Tag) error { return errNoKeys }
+
+func (noKeys) Make(context.Context, allocator.Tag, func(context.Context) (string, error)) (string, error) {
+	return "", errNoKeys
 }
 
 // conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
 // the numbers.
 func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error) {
-	p, err := g.cfg.Keys.Known(tag)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
-	case p == nil:
+	p := g.cfg.Keys.Known(tag)
+	if p == nil {
 		return numbers, nil
 	}
 	n := int64(0)
@@ -73,7 +75,7 @@ func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error
 // fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message, or too many others wait for
 // theirs. Then no number is lost.
 func (g *Generator) fits(tag string, req bus.Request) error {
-	p, _ := g.cfg.Keys.Known(tag)
+	p := g.cfg.Keys.Known(tag)
 	if p == nil {
 		return nil
 	}

@@ -72,8 +72,7 @@ func (g *Generator) isLarge(tag string, n int64) bool {
 	if n <= concealInline {
 		return false
 	}
-	p, _ := g.cfg.Keys.Known(tag)
-	return p != nil
+	return g.cfg.Keys.Known(tag) != nil
 }
 
 // concealFor is conceal for a caller in this process, which may wait.

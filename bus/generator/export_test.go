@@ -3,6 +3,8 @@ package generator
 import (
 	"context"
 	"time"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // Hears reports whether a generator with this name runs, as far as g knows.
@@ -52,3 +54,11 @@ func (g *Generator) Concealing() int64 { return g.concealing.ids.Load() }
 
 // SpreadAfter makes the generators of a cluster spread after d.
 func (c *Config) SpreadAfter(d time.Duration) { c.spreadAfter = d }
+
+// CheckKeys looks at the keys of opaque tags now.
+func (g *Generator) CheckKeys(ctx context.Context) { g.checkKeys(ctx) }
+
+// MakeKey makes the key of an opaque tag as the allocator does.
+func (g *Generator) MakeKey(ctx context.Context, t allocator.Tag, before func(context.Context) (string, error)) (string, error) {
+	return peerKeys{g.cfg.Keys, g}.Make(ctx, t, before)
+}

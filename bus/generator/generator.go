@@ -24,6 +24,7 @@ import (
 //	├── publisher.run     publishes events on the stream
 //	├── watchLost         publishes which peers are lost
 //	├── askFloors         brings the records up to date after the generator was cut off
+//	├── keepKeys          looks whether the keys of opaque tags are there
 //	├── watchConnection   checks the worker's record after a reconnect
 //	├── watchBacklog      keeps the requests few that wait, if more come than can be answered
 //	├── work              prepare (installation, store, tags; retried until
@@ -61,6 +62,7 @@ type Generator struct {
 	steps                chan chan<- struct{}          // asks serve to look at the queue groups; serve closes what it receives
 	requests             tasks                         // requests that wait, or ask the store
 	concealing           *concealing                   // batches of opaque tags
+	keysErr              atomic.Pointer[error]         // what is wrong with the keys of opaque tags; nil: nothing is
 	admin                map[string]func(adminRequest) // by subject
 	adminSlots           chan struct{}                 // each administrative request takes one
 	tasks                tasks                         // in the background
@@ -130,7 +132,7 @@ func New(cfg Config) *Generator {
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.admin = g.adminHandlers()
 	g.alloc = allocator.New(allocator.Config{
-		Records: cfg.Records, Numbers: cfg.Numbers, Keys: cfg.Keys, Index: cfg.Index, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
+		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g}, Index: cfg.Index, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
 		LoadAhead: cfg.LoadAhead, Refresh: cfg.Refresh, Leads: g.leads, Push: g.push, Ask: g.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
 		Notify: func(e allocator.Event) {
 			g.counts.streaks.reserved(e)
@@ -162,6 +164,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.events = background(g.publisher.run)
 	r.lost = background(g.watchLost)
 	r.floors = background(g.askFloors)
+	r.keys = background(g.keepKeys)
 	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
@@ -176,10 +179,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, lost, floors, guard, backlog, work, flakes stopper
-	leaf                                               micro.Service // nil: not added yet
-	endLife                                            context.CancelFunc
-	closed                                             <-chan nats.Status
+	events, lost, floors, keys, guard, backlog, work, flakes stopper
+	leaf                                                     micro.Service // nil: not added yet
+	endLife                                                  context.CancelFunc
+	closed                                                   <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the
@@ -206,6 +209,7 @@ func (g *Generator) stop(r *run, why error) {
 	r.lost.stop()
 	r.backlog.stop()
 	r.floors.stop()
+	r.keys.stop()
 	r.work.stop()
 	r.flakes.stop()
 	r.guard.stop()

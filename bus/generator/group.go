@@ -32,6 +32,7 @@ type heartbeat struct {
 	ID        string `json:"id"`               // of this run of the generator
 	Format    int    `json:"format"`           // the highest format of a record that it knows
 	Polls     bool   `json:"polls,omitempty"`  // its last comparison of the database with the records was a success
+	Opaque    bool   `json:"opaque,omitempty"` // it has seen the record of an opaque tag
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
 	Server    string `json:"server,omitempty"` // the ID of its NATS server; empty: it is not connected

@@ -23,7 +23,7 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 // send sends b, completed by the state of this generator, and returns its number.
 func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
-	b.Format, b.Polls = allocator.RecordFormat, g.alloc.Polled()
+	b.Format, b.Polls, b.Opaque = allocator.RecordFormat, g.alloc.Polled(), g.cfg.Index.Opaque() != ""
 	b.Server, b.Stays = g.cfg.Conn.ConnectedServerId(), g.stays(time.Now())
 	// A service that rests does not count, because two could rely on each other.
 	b.Segment = g.canServe(g.segments) && !g.segments.rests.Load()

@@ -30,12 +30,11 @@ func (g *Generator) known(_ context.Context, req admin.KnownRequest) (admin.Know
 	})
 	for _, tag := range slices.Sorted(maps.Keys(ends)) {
 		t := admin.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))}
-		if g.alloc.Order(tag) == allocator.Strict || g.cfg.Index.Kind(tag) == allocator.KindStrict {
+		order := g.cfg.Index.Order(tag)
+		if g.alloc.Order(tag) == allocator.Strict || order == allocator.Strict {
 			t.Order = bus.OrderStrict
 		}
-		if p, _ := g.cfg.Keys.Known(tag); p != nil {
-			t.Opaque = string(p.Domain())
-		}
+		t.Opaque = string(order.Domain())
 		page.Tags = append(page.Tags, t)
 	}
 	if n := fit(g, page.Tags, len(page.Tags)); n < len(page.Tags) {

@@ -2,7 +2,6 @@ package generator_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -17,13 +16,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -138,7 +135,7 @@ func TestOpaqueAnswers(t *testing.T) {
 	if len(refills) == 0 || !strings.Contains(string(refills[0].Data), `"first":"1"`) {
 		t.Errorf("the refill events are %v", refills)
 	}
-	key := keyOf(t, nc)
+	master := keyOf(t, nc)
 	writing.Lock()
 	defer writing.Unlock()
 	shown += lines.String()
@@ -147,9 +144,11 @@ func TestOpaqueAnswers(t *testing.T) {
 			shown += string(e.Data)
 		}
 	}
-	for _, secret := range []string{base64.StdEncoding.EncodeToString(key), fmt.Sprintf("%x", key), fmt.Sprint(key), string(key)} {
-		if strings.Contains(shown, secret) {
-			t.Error("the key is shown")
+	for _, key := range [][]byte{master, opaque.DeriveKey(master, "coupon", "d12")} {
+		for _, secret := range []string{base64.StdEncoding.EncodeToString(key), fmt.Sprintf("%x", key), fmt.Sprint(key), string(key)} {
+			if strings.Contains(shown, secret) {
+				t.Error("the key is shown")
+			}
 		}
 	}
 }
@@ -165,7 +164,7 @@ func (l locked) Write(p []byte) (int, error) {
 	return l.out.Write(p)
 }
 
-// keyOf is the key of coupon.
+// keyOf is the master key.
 func keyOf(t *testing.T, nc *nats.Conn) []byte {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -176,12 +175,12 @@ func keyOf(t *testing.T, nc *nats.Conn) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := kv.Get(t.Context(), "coupon")
+	entry, err := kv.Get(t.Context(), "master")
 	var record struct{ Key []byte }
 	if err == nil {
 		err = json.Unmarshal(entry.Value(), &record)
 	}
-	if err != nil || len(record.Key) != opaque.KeySize {
+	if err != nil || len(record.Key) != opaque.MasterSize {
 		t.Fatal(err)
 	}
 	return record.Key
@@ -301,39 +300,7 @@ func TestTooManyBatchesToConceal(t *testing.T) {
 	}
 }
 
-// A generator that has forgotten everything but its marks makes no second key for a name that it knows. Nor does another one beside it.
-func TestNoSecondKeyForAKnownName(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	store := inJetStream(t, s)
-	marks := allocator.NewIndex()
-	marks.Observe("coupon", 5000)
-	one := start(t, s, "one", store, func(cfg *generator.Config) {
-		keeping(store)(cfg)
-		cfg.Index = marks
-	})
-	nc := natskit.Connect(t, s)
-	wantRefused := func(tag string) {
-		t.Helper()
-		if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"`+tag+`","opaque":"53"}`); code != "409" || !strings.Contains(reply, "its key is lost") {
-			t.Errorf("%s %s", code, reply)
-		}
-	}
-	wantRefused("coupon")
-	other := inJetStream(t, s) // with an empty data folder: only the first one knows the names
-	two := start(t, s, "two", other, keeping(other))
-	testkit.Eventually(t, "both hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
-	for i := range 8 {
-		tag := fmt.Sprintf("coupon-%d", i)
-		marks.Observe(tag, 5000)
-		wantRefused(tag)
-	}
-	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"gift","opaque":"53","max_id":"5000"}`); code != "" {
-		t.Errorf("a max_id for a new name: %s %s", code, reply)
-	}
-}
-
-// Generators lend each other numbers, and the one that answers conceals them. One of an older version, which would not, gets none.
+// Generators lend each other numbers, and the one that answers conceals them.
 func TestOpaqueNumbersOfAnother(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -379,60 +346,4 @@ func TestOpaqueNumbersOfAnother(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	for _, c := range []struct{ body, code, order string }{
-		{`{"tag":"coupon","count":5,"wait_ms":100}`, "503", ""},
-		{`{"tag":"coupon","count":5,"wait_ms":100,"opaque":true}`, "", "opaque-53"},
-	} {
-		before := full.Left("coupon")
-		msg, err := nc.Request(wire.SubjectTake+"."+full.RunID(), []byte(c.body), testkit.Patience)
-		if err != nil || msg.Header.Get("Nats-Service-Error-Code") != c.code || c.code == "" && msg.Header.Get(bus.HeaderOrder) != c.order {
-			t.Errorf("%s: %+v, %v", c.body, msg, err)
-		}
-		if c.code != "" && full.Left("coupon") < before { // a refill may add some
-			t.Errorf("%s: numbers are lost", c.body)
-		}
-	}
-}
-
-// Without its key a generator conceals no numbers of another one, and hands out none as they are.
-func TestNumbersWithoutTheKey(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	first, second := inJetStream(t, s), inJetStream(t, s)
-	full, _ := startIn(t, s, "full", "x", first, keeping(first))
-	nc := natskit.Connect(t, s)
-	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"coupon","opaque":"53"}`); code != "" {
-		t.Fatal(reply, code)
-	}
-	full.takeAll(t, "coupon", 10)
-	js, err := jetstream.New(nc)
-	if err == nil {
-		err = js.DeleteKeyValue(t.Context(), bus.BucketKeys)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	dry, away := startIn(t, s, "dry", "x", deaf{second}, keeping(second))
-	testkit.Eventually(t, "both hear each other", func() bool { return full.Hears("dry") && dry.Hears("full") })
-	away.away.Store(true)
-	if ranges, err := dry.Take(t.Context(), "coupon", 3); err == nil {
-		t.Errorf("it handed out %v", ranges)
-	}
-	away.away.Store(false)
-	testkit.Eventually(t, "a refusal that names the bucket", func() bool {
-		ranges, err := dry.Take(t.Context(), "coupon", 3)
-		if err == nil {
-			t.Fatalf("it handed out %v", ranges)
-		}
-		return errors.Is(err, bus.StoreUnavailable) && strings.Contains(err.Error(), "LEAF_KEYS")
-	})
-	full.takeAll(t, "coupon", 10) // it has the key in memory
-}
-
-// deaf are records whose watch brings nothing.
-type deaf struct{ allocator.Records }
-
-func (deaf) Watch(ctx context.Context, _ func(allocator.Update)) error {
-	<-ctx.Done()
-	return ctx.Err()
 }

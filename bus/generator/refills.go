@@ -28,6 +28,16 @@ func LastRefills(ctx context.Context, js jetstream.JetStream, tag string, f func
 	})
 }
 
+// Refills calls f with every refill event of a tag, in their order; with an empty tag, of all tags.
+func Refills(ctx context.Context, js jetstream.JetStream, tag string, f func(events.Refill)) error {
+	if tag == "" {
+		tag = ">"
+	}
+	return audit.Read(ctx, js, wire.RefillSubject+tag, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
+		noteRefill(msg.Subject(), msg.Data(), f)
+	})
+}
+
 // LastChanges calls f with the record in the last event of each tag that was created, changed or deleted. With a tag
 // it reads only the event of that one. They are a hint, as in [LastRefills].
 func LastChanges(ctx context.Context, js jetstream.JetStream, tag string, f func(t admin.TagRecord, deleted bool)) error {

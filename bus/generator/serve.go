@@ -58,8 +58,8 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 			g.logStore()
 			g.alertNATS(now)
 			g.alertRecords(now)
-			if err := g.storeErr(); errors.Is(err, allocator.ErrRefused) {
-				return err
+			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) { // it is another installation's
+				return n.Err()
 			}
 		case <-late:
 			starting = false

@@ -147,6 +147,9 @@ func (g *Generator) Readiness() admin.Readiness {
 	if why := cmp.Or(g.storeErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
 		miss("store", why)
 	}
+	if why := g.keysErr.Load(); why != nil {
+		miss("keys", *why)
+	}
 	switch why := g.snowflakes.healthy(); {
 	case errors.Is(why, snowflake.ErrClockBackwards):
 		miss("clock", why)

@@ -37,8 +37,8 @@ type BackupRecord struct {
 	revision uint64 // in the bucket from which it was read
 }
 
-// backupBuckets are in the order of a backup. The tags come before the keys of opaque tags, because a key is written
-// before its tag: so each opaque tag in a backup has its key.
+// backupBuckets are in the order of a backup. The tags come before the master key of opaque tags, which is written before the
+// first of them.
 var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys}
 
 const backupFormat = "leafbus backup 2"

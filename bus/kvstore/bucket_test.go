@@ -104,7 +104,7 @@ func TestReadsAskTheLeader(t *testing.T) {
 	if got, err := w.List(t.Context()); err != nil || len(got) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	_, err = NewKeys(r.cfg).read(t.Context(), "coupon")
+	_, err = NewKeys(r.cfg).read(t.Context())
 	mustBackUp(t, r.cfg)
 	if err := errors.Join(err, r.cfg.Conn.Flush(), sub.Unsubscribe()); err != nil {
 		t.Fatal(err)

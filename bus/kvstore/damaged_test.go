@@ -13,10 +13,9 @@ import (
 // former could
 // repeat IDs.
 var damaged, sound = map[string][]string{
-	"key": {
-		"", "null", `{"domain":"d12","key":"AAEC"}`, `{"domain":"","key":"AAECAwQFBgcICQoLDA0ODw=="}`,
-		`{"key":"AAECAwQFBgcICQoLDA0ODw=="}`, `{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw=="} 1`,
-		`{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw==","more":1}`,
+	"master": {
+		"", "null", `{"format":1,"key":"AAEC"}`, `{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHg=="}`, `{"format":0,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}`,
+		`{"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}`, `{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="} 1`, `{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=","more":1}`,
 	},
 	"worker": {
 		"", "{", "null", `{"worker":4,"node":"a","incarnation":"i","reserved_until_ms":1}`,
@@ -26,13 +25,13 @@ var damaged, sound = map[string][]string{
 		`{"worker":"7","node":"a","incarnation":"i","reserved_until_ms":1}`,
 	},
 }, map[string][]string{
-	"key":    {`{"domain":"53","key":"AAECAwQFBgcICQoLDA0ODw=="}`},
+	"master": {`{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}`},
 	"worker": {`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":1}`},
 }
 
 func TestDamaged(t *testing.T) {
 	decoders := map[string]func(record string) error{
-		"key": func(record string) error { _, err := decodeKey("order", []byte(record)); return err },
+		"master": func(record string) error { _, err := decodeMaster([]byte(record)); return err },
 		"worker": func(record string) error {
 			_, err := decodeWorker("7", []byte(record), 5)
 			return err
@@ -49,6 +48,9 @@ func TestDamaged(t *testing.T) {
 				t.Errorf("%s: %s: %v", kind, record, err)
 			}
 		}
+	}
+	if _, err := decodeMaster([]byte(`{"format":2,"secret":"x"}`)); !errors.Is(err, allocator.ErrNewer) {
+		t.Errorf("a master key of a newer version: %v", err)
 	}
 	for key, record := range map[string]string{
 		"-8":    `{"worker":-8,"node":"a","incarnation":"i","reserved_until_ms":1}`,

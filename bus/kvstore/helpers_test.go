@@ -3,6 +3,7 @@ package kvstore
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 func newConfig(tb testing.TB, s *embedded.Server) Config {
@@ -145,6 +147,17 @@ func sync1(tb testing.TB, r *Records) {
 	}
 }
 
+// linkTo is a link to a server that ends with the test.
+func linkTo(tb testing.TB, s *embedded.Server) *kit.Link {
+	tb.Helper()
+	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(link.Close)
+	return link
+}
+
 // removeTags removes the bucket of the tags, as an operator can.
 func removeTags(tb testing.TB, cfg Config) {
 	tb.Helper()
@@ -182,7 +195,7 @@ func opaqueTag(tb testing.TB, name string, d opaque.Domain) allocator.Tag {
 func createOpaque(ctx context.Context, r *Records, t allocator.Tag) (allocator.Tag, error) {
 	s, err := r.Load(ctx, t.Name)
 	if err == nil {
-		t.KeyID, err = NewKeys(r.cfg).Make(ctx, t, s, s.Revision != 0)
+		t.KeyID, err = NewKeys(r.cfg).Make(ctx, t, first)
 	}
 	if err == nil {
 		_, err = r.Swap(ctx, t, s.Revision)

@@ -1,10 +1,13 @@
 package kvstore
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,57 +17,68 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// keyTimeout bounds the reading of a key. It can be repeated safely.
-const keyTimeout = time.Second
+const (
+	// masterKey is the key of the only record.
+	masterKey = "master"
+	// masterFormat is the format of the record that this version writes.
+	masterFormat = 1
+	// keyTimeout bounds the reading of the record. It can be repeated safely.
+	keyTimeout = time.Second
+	// maxPermutations is how many permutations stay in memory. One needs 700 bytes, and is made again in 2 µs.
+	maxPermutations = 10_000
+)
 
-// Keys are the permutations of opaque tags. Their keys are in the bucket LEAF_KEYS, which is made with the first opaque tag. It
-// implements [allocator.Keys]. Its methods are safe for concurrent use.
+// Keys makes the keys of opaque tags from one master key, which is the only record of the bucket LEAF_KEYS. The bucket is made
+// with the first opaque tag, and the stream refuses later versions, deletions and purges. It implements [allocator.Keys]. Its
+// methods are safe for concurrent use.
 //
-// A key is written once, and outlives its tag: the stream refuses later versions, deletions and purges. The tag's record has the
-// ID of its key. So a tag without a key, or with another one, is refused: two keys would make the same ID of two numbers. A key
-// that was read stays in memory. It is the right one for life, so a generator that has it goes on if the bucket is lost. If the
-// tag's record then names another key, records and keys were lost together and the name was created again: this generator refuses
-// the tag while that lasts.
+// A tag's record has the ID of its key. So a tag is refused if the master key is lost, or is another one: two keys would make
+// the same ID of two numbers. A master key that fits a record stays in memory, for life: this generator goes on if the bucket
+// is lost, and writes it back. It refuses tags whose records name a key of another one.
 type Keys struct {
 	cfg Config
+	any atomic.Bool // there is a master key in memory; most installations have no opaque tags
 
-	mu    sync.RWMutex
-	of    map[string]*opaque.Permutation // by tag
-	wrong map[string]error               // by tag: its record, as it was read last, does not go with of
+	mu           sync.RWMutex
+	master       []byte                         // nil: none has fitted a record yet
+	domains      map[string]opaque.Domain       // of the tags whose keys were used: they are opaque for good
+	permutations map[string]*opaque.Permutation // of some of them
 }
 
 var _ allocator.Keys = (*Keys)(nil)
 
-// NewKeys returns keys of which none is in memory.
+// NewKeys returns keys without a master key in memory.
 func NewKeys(cfg Config) *Keys {
-	return &Keys{cfg: cfg, of: make(map[string]*opaque.Permutation), wrong: make(map[string]error)}
+	return &Keys{cfg: cfg, domains: make(map[string]opaque.Domain), permutations: make(map[string]*opaque.Permutation)}
 }
 
-// Known returns the permutation of a tag, if it is opaque and its key is in memory; else nil. An error says that the tag's record
-// names another key: then it must make no IDs.
-func (k *Keys) Known(tag string) (*opaque.Permutation, error) {
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	return k.of[tag], k.wrong[tag]
-}
-
-// check compares a tag's record with the permutation in memory, which it returns; nil: there is none.
-func (k *Keys) check(t allocator.Tag) (p *opaque.Permutation, wrong error) {
-	p, was := k.Known(t.Name)
-	if p != nil && (p.KeyID() != t.KeyID || p.Domain() != t.Order.Domain()) {
-		wrong = fmt.Errorf("%w: the record of %s (bucket %s) does not name the key with which this generator made its IDs: "+
-			"restore %[3]s and %[4]s from a backup", allocator.ErrDamaged, t.Name, bus.BucketTags, bus.BucketKeys)
+// Known returns the permutation of a tag, if it is opaque and [Keys.Load] has succeeded for it; else nil.
+func (k *Keys) Known(tag string) *opaque.Permutation {
+	if !k.any.Load() {
+		return nil
 	}
-	if (was == nil) != (wrong == nil) {
+	k.mu.RLock()
+	d, p := k.domains[tag], k.permutations[tag]
+	k.mu.RUnlock()
+	if p == nil && d != "" {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if wrong == nil {
-			delete(k.wrong, t.Name)
-		} else {
-			k.wrong[t.Name] = wrong
-		}
+		p = k.permutationLocked(tag, d)
 	}
-	return p, wrong
+	return p
+}
+
+// permutationLocked makes the permutation of a tag, and remembers it.
+func (k *Keys) permutationLocked(tag string, d opaque.Domain) *opaque.Permutation {
+	p, err := opaque.New(d, opaque.DeriveKey(k.master, tag, d))
+	if err != nil {
+		panic(err) // neither the domain nor the key can be wrong here
+	}
+	if len(k.permutations) >= maxPermutations {
+		clear(k.permutations)
+	}
+	k.domains[tag], k.permutations[tag] = d, p
+	return p
 }
 
 // Load implements [allocator.Keys].
@@ -73,68 +87,174 @@ func (k *Keys) Load(ctx context.Context, t allocator.Tag) error {
 	return err
 }
 
-// Permutation returns that of an opaque tag by its record, of a deleted tag too; nil: the tag is not opaque. The errors are those
-// of Load.
+// Permutation returns that of an opaque tag by its record, of a deleted tag too. The errors are those of Load.
 func (k *Keys) Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error) {
-	if p, err := k.check(t); p != nil || err != nil || t.Order.Domain() == "" {
-		return p, err
+	if p := k.Known(t.Name); p != nil && p.KeyID() == t.KeyID && p.Domain() == t.Order.Domain() {
+		return p, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
-	defer cancel()
-	r, err := k.read(ctx, t.Name)
-	switch {
-	case errors.Is(err, errNoKey):
-		return nil, fmt.Errorf("%w: the key of %s is lost (bucket %s), and a new key would repeat IDs: "+
-			"restore the bucket from a backup", allocator.ErrDamaged, t.Name, bus.BucketKeys)
-	case err != nil:
-		return nil, err
-	case opaque.KeyID(r.Key) != t.KeyID || r.Domain != t.Order.Domain():
-		return nil, fmt.Errorf("%w: the key of %s (bucket %s) is not the one with which its IDs were made: "+
-			"restore the bucket from a backup", allocator.ErrDamaged, t.Name, bus.BucketKeys)
-	}
-	p, err := opaque.New(r.Domain, r.Key)
-	if err != nil {
-		return nil, err
+	master := k.held()
+	if master == nil {
+		var err error
+		if master, err = k.read(ctx); err != nil {
+			return nil, fmt.Errorf("the opaque tag %s: %w", t.Name, err)
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.of[t.Name] = p
-	return p, nil
+	if k.master != nil {
+		master = k.master
+	}
+	d := t.Order.Domain()
+	if was := k.domains[t.Name]; opaque.KeyID(opaque.DeriveKey(master, t.Name, d)) != t.KeyID || was != "" && was != d {
+		return nil, fmt.Errorf("%w: the master key (bucket %s) is not the one with which the IDs of %s were made, or its record (bucket %s) "+
+			"is another one: restore both buckets from a backup", allocator.ErrDamaged, bus.BucketKeys, t.Name, bus.BucketTags)
+	}
+	k.master = master
+	k.any.Store(true)
+	return k.permutationLocked(t.Name, d), nil
 }
 
-// errNoKey: the bucket has no key of a tag.
-var errNoKey = errors.New("no key")
-
-// keyRecord is the JSON of a key.
-type keyRecord struct {
-	Domain opaque.Domain `json:"domain"`
-	Key    []byte        `json:"key"`
+// held is the master key in memory; nil: there is none.
+func (k *Keys) held() []byte {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.master
 }
 
-// read reads a key from the leader of the bucket: another replica may not have it yet.
-func (k *Keys) read(ctx context.Context, tag string) (keyRecord, error) {
+// Make implements [allocator.Keys]. It has no effect on memory: only a record shows that the master key is the right one.
+func (k *Keys) Make(ctx context.Context, t allocator.Tag, before func(context.Context) (string, error)) (id string, err error) {
+	master, err := k.agreed(ctx)
+	if errors.Is(err, errNoMaster) {
+		switch sign, err := before(ctx); {
+		case err != nil:
+			return "", fmt.Errorf("%w: whether there were opaque tags is not known: %w", allocator.ErrUnavailable, err)
+		case sign != "":
+			return "", fmt.Errorf("%w: %w; %s, and no opaque tag is created meanwhile", allocator.ErrUnavailable, errNoMaster, sign)
+		}
+		master, err = k.write(ctx, opaque.NewMaster())
+	}
+	if err != nil {
+		return "", err
+	}
+	return opaque.KeyID(opaque.DeriveKey(master, t.Name, t.Order.Domain())), nil
+}
+
+// Check compares the bucket with the master key in memory, and writes that back if it is lost. If there is none in memory, it
+// loads the one of t, which is the record of any opaque tag. An error that matches [allocator.ErrDamaged] says what is wrong
+// with the keys.
+func (k *Keys) Check(ctx context.Context, t allocator.Tag) error {
+	if k.held() == nil {
+		return k.Load(ctx, t)
+	}
+	_, err := k.agreed(ctx)
+	return err
+}
+
+// agreed returns the master key that the bucket has. Memory has the same one, or none.
+func (k *Keys) agreed(ctx context.Context) ([]byte, error) {
+	held := k.held()
+	master, err := k.read(ctx)
+	if held != nil && errors.Is(err, errNoMaster) {
+		if master, err = k.write(ctx, held); err == nil {
+			k.cfg.log().Error("JetStream lost the master key of opaque tags, and has it again from this generator", "bucket", bus.BucketKeys)
+		}
+	}
+	if err == nil && held != nil && !bytes.Equal(held, master) {
+		err = fmt.Errorf("%w: bucket %s has a second master key: this generator goes on with the first one; "+
+			"see docs/security.md#when-keys-are-lost", allocator.ErrDamaged, bus.BucketKeys)
+	}
+	return master, err
+}
+
+// errNoMaster: the bucket, or its record, is missing.
+var errNoMaster = fmt.Errorf("%w: JetStream lost the master key of opaque tags (bucket %s): restore the bucket from a backup, "+
+	"see docs/security.md#when-keys-are-lost", allocator.ErrDamaged, bus.BucketKeys)
+
+// HasMaster reports whether the bucket has a master key. It reads one record, and changes nothing.
+func HasMaster(ctx context.Context, cfg Config) (bool, error) {
+	_, err := NewKeys(cfg).read(ctx)
+	if errors.Is(err, errNoMaster) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// read reads the master key from the leader of the bucket: another replica may not have it yet.
+func (k *Keys) read(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
 	stream, err := leaderOf(ctx, k.cfg.JS, bus.BucketKeys)
 	var msg *jetstream.RawStreamMsg
 	if err == nil {
-		msg, err = stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketKeys)+tag)
+		msg, err = stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketKeys)+masterKey)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
-		return keyRecord{}, errNoKey
+		return nil, errNoMaster
 	case err != nil:
-		return keyRecord{}, fmt.Errorf("%w: reading the key of %s (bucket %s): %w",
-			allocator.ErrUnavailable, tag, bus.BucketKeys, err)
+		return nil, fmt.Errorf("%w: reading the master key (bucket %s): %w", allocator.ErrUnavailable, bus.BucketKeys, err)
 	}
-	return decodeKey(tag, msg.Data)
+	return decodeMaster(msg.Data)
 }
 
-// decodeKey reads the record of a key. Its errors do not quote it.
-func decodeKey(tag string, data []byte) (r keyRecord, err error) {
-	err = decodeWhole(data, &r)
-	domain, bad := opaque.ParseDomain(string(r.Domain))
-	if err != nil || bad != nil || domain != r.Domain || len(r.Key) != opaque.KeySize {
-		return keyRecord{}, fmt.Errorf("%w: the key of %s (bucket %s) cannot be read: restore the bucket from a backup",
-			allocator.ErrDamaged, tag, bus.BucketKeys)
+// write writes the master key unless there is one, and returns the one that counts: another generator may be first.
+func (k *Keys) write(ctx context.Context, master []byte) ([]byte, error) {
+	kv, err := openKeys(ctx, k.cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
-	return r, nil
+	data, err := json.Marshal(masterRecord{masterFormat, master})
+	if err != nil {
+		return nil, err
+	}
+	_, err = kv.Update(ctx, masterKey, data, 0)
+	switch {
+	case err == nil:
+		return master, nil
+	case mismatch(err):
+		return k.read(ctx)
+	case full(err):
+		return nil, fmt.Errorf("%w: writing the master key: %w", allocator.ErrUnavailable, failedWrite(err))
+	}
+	return nil, fmt.Errorf("%w: writing the master key: %w", allocator.ErrUncertain, err) // if it happened, the next attempt finds it
+}
+
+// openKeys opens the bucket, and creates it if it is missing.
+func openKeys(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
+	return openStream(ctx, cfg, bus.BucketKeys, keysBytes, func(replicas int, maxBytes int64) error {
+		_, err := cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
+			Name:                 streamOf(bus.BucketKeys),
+			Description:          "Leafbus: the master key of opaque tags. Whoever can read it can reveal IDs",
+			Subjects:             []string{subjectOf(bus.BucketKeys) + ">"},
+			Storage:              jetstream.FileStorage,
+			Replicas:             replicas,
+			MaxBytes:             maxBytes,
+			MaxMsgsPerSubject:    1,
+			Discard:              jetstream.DiscardNew,
+			DiscardNewPerSubject: true,
+			DenyDelete:           true,
+			DenyPurge:            true,
+		})
+		return err
+	})
+}
+
+// masterRecord is the JSON of the master key.
+type masterRecord struct {
+	Format int    `json:"format"`
+	Key    []byte `json:"key"`
+}
+
+// decodeMaster reads the record. Its errors do not quote it.
+func decodeMaster(data []byte) ([]byte, error) {
+	var r masterRecord
+	err := decodeWhole(data, &r)
+	if r.Format > masterFormat {
+		return nil, fmt.Errorf("%w: the master key (bucket %s)", allocator.ErrNewer, bus.BucketKeys)
+	}
+	if err != nil || r.Format != masterFormat || len(r.Key) != opaque.MasterSize {
+		return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) cannot be read: restore the bucket from a backup",
+			allocator.ErrDamaged, bus.BucketKeys)
+	}
+	return r.Key, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,11 +38,7 @@ func TestLateWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := natskit.Start(t)
-			p, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(p.Close)
+			p := linkTo(t, s)
 			other := c.open(t, newConfig(t, s))
 			late := c.open(t, connect(t, "nats://"+p.Addr()))
 			writesLate := func() {

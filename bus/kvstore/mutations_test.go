@@ -98,8 +98,6 @@ func TestMutations(t *testing.T) {
 			[]edit{{"tagrecord.go", " && r.Floor <= r.End", ""}}},
 		{"a worker's record without an incarnation is used", "TestDamaged",
 			[]edit{{"workers.go", " || r.Incarnation == \"\"", ""}}},
-		{"a bucket of keys lets them be overwritten", "TestRemovalsAreDenied", []edit{{"newkey.go",
-			"			DiscardNewPerSubject: true,\n", ""}}},
 
 		// The worker's record.
 		{"a worker's record is replaced, whatever its revision", "TestWorkersConformance", []edit{
@@ -125,9 +123,6 @@ func TestMutations(t *testing.T) {
 			"_, err = kv.Put(ctx, InstallationKey, record)"}}},
 
 		// A backup, and what a restore makes of it.
-		{"a backup lacks keys of tags that it has", "TestBackupIsComplete", []edit{{"backup.go",
-			"bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys}",
-			"bus.BucketInstallation, bus.BucketKeys, bus.BucketTags, bus.BucketWorkers}"}}},
 		{"a file that was changed is restored", "TestCutBackup", []edit{{"backup.go",
 			"end.SHA256 != hex.EncodeToString(sum[:]) ||", "len(sum) == 0 ||"}}},
 		{"a restore lowers a tag", "TestRestoreLowersNothing", []edit{{"restore.go",

@@ -22,6 +22,8 @@ const (
 	// beats is how many keys generators write to only to learn how far the bucket is. They are a fixed set, because
 	// nothing can be deleted.
 	beats = 64
+	// loadTimeout bounds a read. It can be repeated safely, and its answer may be lost with the connection.
+	loadTimeout = 2 * time.Second
 	// creationLook is how old a look for losses may be before a tag is created.
 	creationLook = 100 * time.Millisecond
 )
@@ -134,6 +136,8 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 
 // load is Load for a bucket. revision is that of what is there, also of a record that counts as none.
 func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocator.Stored, revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
 	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+tag)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return s, 0, nil
@@ -163,6 +167,9 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 	b, err := r.opened()
 	if err != nil {
 		return 0, err
+	}
+	if err := r.Err(); errors.Is(err, allocator.ErrRefused) { // somebody changed the bucket
+		return 0, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
 	if revision == 0 && time.Since(time.Unix(0, r.looked.Load())) > creationLook {
 		known := errors.Is(r.Err(), allocator.ErrTagsLost)
@@ -256,6 +263,7 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 			"see docs/cluster.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID), nil
 	}
+	r.own.Store(&have) // with what was noted since
 	b, err := findTags(ctx, r.cfg)
 	var m *marker
 	if err == nil {

@@ -25,13 +25,19 @@ func TestRecords(t *testing.T) {
 		s := natskit.Start(tb)
 		cfg := newConfig(tb, s)
 		first := openRecordsOf(tb, cfg)
+		link := linkTo(tb, s)
 		put := func(tb testing.TB, tag string, data string) {
 			if _, err := cfg.JS.Publish(tb.Context(), subjectOf(bus.BucketTags)+tag, []byte(data)); err != nil {
 				tb.Fatal(err)
 			}
 		}
 		return allocatortest.RecordsBackend{
-			Open:   func(tb testing.TB) allocator.Records { return openRecordsOf(tb, newConfig(tb, s)) },
+			Open:    func(tb testing.TB) allocator.Records { return openRecordsOf(tb, connect(tb, "nats://"+link.Addr())) },
+			Restart: func(testing.TB) { link.Cut() },
+			Save: func(tb testing.TB) func() {
+				restore := snapshot(tb, s)
+				return func() { removeTags(tb, cfg); restore() }
+			},
 			Damage: func(tb testing.TB, tag string) { put(tb, tag, `{"format":1,"tag":"`+tag+`"}`) },
 			Remove: func(tb testing.TB, tag string) { // as `nats kv del` does
 				kv, err := cfg.JS.KeyValue(tb.Context(), bus.BucketTags)
@@ -211,11 +217,7 @@ func TestRecordsRefused(t *testing.T) {
 func TestRecordsUncertain(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(link.Close)
+	link := linkTo(t, s)
 	r := openRecordsOf(t, connect(t, "nats://"+link.Addr()))
 	revision := swap(t, r, trend("order", 11), 0)
 	var refused atomic.Bool

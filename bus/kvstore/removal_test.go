@@ -13,7 +13,7 @@ func TestRemovalsAreDenied(t *testing.T) {
 	s := natskit.Start(t)
 	mustCreateOpaque(t, openRecordsOf(t, newConfig(t, s)), opaqueTag(t, "coupon", "53"))
 	js := newConfig(t, s).JS
-	for bucket, key := range map[string]string{bus.BucketKeys: "coupon", bus.BucketTags: "coupon"} {
+	for bucket, key := range map[string]string{bus.BucketKeys: masterKey, bus.BucketTags: "coupon"} {
 		kv, err := js.KeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)

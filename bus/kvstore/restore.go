@@ -27,7 +27,7 @@ type Restored struct {
 	Damaged []string
 }
 
-// restoreOrder writes the records that others depend on first. A key comes before its opaque tag. The record of the
+// restoreOrder writes the records that others depend on first. The master key comes before opaque tags. The record of the
 // installation comes last, because generators wait for it.
 var restoreOrder = []string{bus.BucketKeys, bus.BucketWorkers, bus.BucketTags, bus.BucketInstallation}
 
@@ -232,9 +232,8 @@ func (in place) merge(r BackupRecord, has []byte, known map[string]int64) ([]byt
 		return mergeWorker(r, has)
 	case bus.BucketKeys:
 		if has != nil && !bytes.Equal(has, r.Value) {
-			return nil, fmt.Errorf("%w: the key of the opaque tag %s (bucket %s) is not the one of the backup, and "+
-				"two keys make the same IDs",
-				allocator.ErrRefused, r.Key, bus.BucketKeys)
+			return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) is not the one of the backup, and two make the same IDs: "+
+				"see docs/security.md#when-keys-are-lost", allocator.ErrRefused, bus.BucketKeys)
 		}
 		return r.Value, nil
 	}

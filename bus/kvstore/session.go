@@ -160,7 +160,13 @@ func (r *Records) session(
 	if r.bucket.Load() == nil {
 		return false, errNotOpen
 	}
-	if s.tagsBucket, err = openRecords(ctx, r.cfg); err != nil { // it may have been made again
+	finding, found := context.WithTimeout(ctx, loadTimeout)
+	s.tagsBucket, err = findTags(finding, r.cfg) // it may have been made again
+	found()
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.tagsBucket, err = openRecords(ctx, r.cfg)
+	}
+	if err != nil {
 		return false, err
 	}
 	r.bucket.Store(&s.tagsBucket)

@@ -20,7 +20,6 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // snapshot copies the bucket with its revisions, as `nats stream backup` does. The function that it returns puts the
@@ -116,11 +115,7 @@ func TestRecordsRestored(t *testing.T) {
 func TestRecordsCut(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	link, err := kit.StartLink(strings.TrimPrefix(s.ClientURL(), "nats://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(link.Close)
+	link := linkTo(t, s)
 	far, near := openRecordsOf(t, connect(t, "nats://"+link.Addr())), openRecordsOf(t, newConfig(t, s))
 	revision := swap(t, near, trend("order", 11), 0)
 	w := followTags(t, far)
@@ -247,11 +242,12 @@ func TestRecordsMany(t *testing.T) {
 	}
 }
 
-// In a cluster revisions begin as asked, and what was written before a Sync has come when it returns, also while others
-// write.
+// In a cluster revisions begin as asked, and what was written before a Sync has come when it returns: while others write,
+// after a change of the leader, and while a server is away.
 func TestRecordsInACluster(t *testing.T) {
 	t.Parallel()
-	cfg := connect(t, startCluster(t, 3)[0].ClientURL())
+	servers := startCluster(t, 3)
+	cfg := connect(t, servers[0].ClientURL())
 	ctx := testkit.Context(t)
 	insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
 		return CreateInstallation(ctx, cfg, Installation{ID: "ours"})
@@ -288,7 +284,13 @@ func TestRecordsInACluster(t *testing.T) {
 		})
 	}
 	w := followTags(t, r)
-	for range 40 {
+	for i := range 40 {
+		switch i {
+		case 10, 20:
+			_, _ = cfg.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamOf(bus.BucketTags), nil, testkit.Patience)
+		case 30:
+			servers[i%len(servers)].stop()
+		}
 		var least [len(ends)]int64
 		for i := range ends {
 			least[i] = ends[i].Load()

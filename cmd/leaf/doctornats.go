@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
@@ -153,7 +154,8 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 				log.Error(err.Error())
 			}
 			if bucket == bus.BucketTags && c.MaxBytes > 0 && !d.wantsSizes {
-				log.Error(fmt.Sprintf("stream %s may have %s at most, and once it is full no range is claimed", s.name, inMiB(uint64(c.MaxBytes))),
+				most := inMiB(uint64(c.MaxBytes))
+				log.Error(fmt.Sprintf("stream %s may have %s at most, and once it is full no range is claimed", s.name, most),
 					"fix", "nats stream edit "+s.name+" --max-bytes=-1")
 			}
 		} else {
@@ -180,20 +182,19 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 	return fmt.Sprintf("%s: each copy is current", strings.Join(names, ", ")), nil
 }
 
-// keys looks whether each opaque tag has its key.
+// keys looks for the master key of opaque tags. Whether there are such tags, and whether it fits them, each generator says.
 func (d *doctor) keys(ctx context.Context, log *slog.Logger) (string, error) {
-	loss, err := kvstore.LookForKeys(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
+	there, err := kvstore.HasMaster(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
 	const restore = "create no opaque tag, restart no generator, and restore the bucket: docs/security.md#when-keys-are-lost"
 	switch {
+	case errors.Is(err, allocator.ErrDamaged):
+		return "", advise(restore, "%w", err)
 	case err != nil:
-		log.Warn(fmt.Sprintf("it is not known whether each opaque tag has its key: %v", err),
-			"fix", "run leaf doctor as the user of the generators. If there are very many tags, give a longer --timeout")
-	case loss.Bucket:
-		return "", advise(restore, "JetStream lost the bucket %s, and with it the keys of opaque tags (%d): %s", bus.BucketKeys, loss.Opaque, some(loss.Tags))
-	case len(loss.Tags) > 0:
-		return "", advise(restore, "opaque tags without a key in the bucket %s (%d): %s", bus.BucketKeys, len(loss.Tags), some(loss.Tags))
+		log.Warn(fmt.Sprintf("the master key of opaque tags cannot be read: %v", err), "fix", "run leaf doctor as the user of the generators")
+	case !there:
+		return "no master key: no opaque tag was created, or generators say that it is lost (see generators)", nil
 	}
-	return fmt.Sprintf("opaque tags: %d, each has its key", loss.Opaque), nil
+	return "the master key of opaque tags is there", nil
 }
 
 // inspectRoom logs why a stream takes no messages, or soon takes none.

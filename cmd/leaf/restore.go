@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
@@ -94,6 +95,9 @@ func (f *restoreFlags) run(cmd *cobra.Command, c *admin.Client, js jetstream.Jet
 	var know generator.Knowledge // generators may start during that wait
 	if err == nil {
 		know, err = generator.Gather(ctx, c, js, b.Installation)
+	}
+	if err == nil { // the last one of a tag need not be the highest
+		err = generator.Refills(ctx, js, "", func(r events.Refill) { know.Ends[r.Tag] = max(know.Ends[r.Tag], r.Last+1) })
 	}
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %w", ofJetStream(ctx, js, err))

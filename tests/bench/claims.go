@@ -1,13 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
 const (
@@ -17,87 +15,94 @@ const (
 	tagsFirstUse        = 10_000 // of a measurement
 )
 
-// claimed returns a handle on the tags whose ranges are claimed in the ledger.
-func (s *site) claimed(store allocator.Store) allocator.Store {
-	return allocator.WithLedger(store, must(kvstore.OpenLedger(s.ctx, s.state())), allocator.NewMarks(), "")
-}
-
-// claims compares a reservation in MySQL that is claimed in the ledger with one that is not.
+// claims compares refills from MySQL whose ranges are claimed in JetStream with refills whose ranges are claimed in memory.
 func claims(l *lab) *table {
 	d := l.database()
 	tags := names(crowd)
 	d.fill(d.dsn, tags)
-	store := d.store(d.dsn)
-	reserve := func(s allocator.Store) way {
-		return l.calls(func(i int) error { _, err := s.Reserve(l.ctx, tags[i], 1, 1); return err })
+	refilled := func(records allocator.Records) way {
+		d.record(records, tags)
+		alloc := allocator.New(allocator.Config{Records: records, Numbers: d.numbers(d.dsn), MaxStep: allocator.DefaultStep})
+		l.background(alloc.Run)
+		return l.calls(func(i int) error { _, err := alloc.Take(l.ctx, tags[i], allocator.DefaultStep); return err })
 	}
-	ways := []way{reserve(l.site().claimed(store)), reserve(store)}
+	s := l.site()
+	ways := []way{refilled(s.records(s.state())), refilled(inMemory())}
 	const ours, base = 0, 1
-	return l.measure(newTable("refill from MySQL, claimed in the ledger", "callers",
-		of("per second", ours, perSecond, whole), of("unclaimed", base, perSecond, whole),
-		of("p50 µs", ours, p50, thousands), of("unclaimed", base, p50, thousands), ratio("ratio", ours, base, p50, hundredths)),
-		row{"Reserve, tags: 1", 1, ways}, row{"Reserve, tags: 16", crowd, ways})
+	return l.measure(newTable("refill from MySQL, claimed in JetStream", "callers",
+		of("per second", ours, perSecond, whole), of("in memory", base, perSecond, whole),
+		of("p50 µs", ours, p50, thousands), of("in memory", base, p50, thousands), ratio("ratio", ours, base, p50, hundredths)),
+		row{"a step, tags: 1", 1, ways}, row{"a step, tags: 16", crowd, ways})
 }
 
-// lostClaims measures how many ranges are lost because claims of one tag overtake each other.
+// record makes the records of tags.
+func (d *database) record(records allocator.Records, tags []string) {
+	check(each(d.ctx, len(tags), tagsAtOnce, func(i int) error {
+		_, err := records.Swap(d.ctx, tagNamed(tags[i], allocator.DefaultStep), 0)
+		return err
+	}))
+}
+
+// lostClaims measures how many ranges are lost because claims of one tag overtake each other. The generators do not hear
+// each other but by the watch.
 func lostClaims(l *lab) *table {
 	d, s := l.database(), l.site()
-	d.fill(d.dsn, nil)
-	store := d.store(d.dsn)
 	t := newTable("one tag, refilled without a pause", "generators",
 		of("refills per second", 0, perSecond, whole), of("lost ranges, %", 0, lostPercent, tenths))
 	for _, generators := range []int{2, 3, 8} {
-		var stores []allocator.Store
-		for range generators {
-			stores = append(stores, s.claimed(store))
+		tag := fmt.Sprint("one.", generators)
+		d.fill(d.dsn, []string{tag})
+		d.record(s.records(s.state()), []string{tag})
+		all, numbers := make([]*allocator.Allocator, generators), make([]*counting, generators)
+		var kept atomic.Int64
+		for i := range all {
+			numbers[i] = &counting{Database: d.numbers(d.dsn)}
+			all[i] = allocator.New(allocator.Config{
+				Records: s.records(s.state()), Numbers: numbers[i], MaxStep: allocator.DefaultStep,
+				Notify: func(e allocator.Event) {
+					if _, ok := e.(allocator.Refilled); ok {
+						kept.Add(1)
+					}
+				},
+			})
+			l.background(all[i].Run)
 		}
-		tag := tagNamed(fmt.Sprint("one.", generators), allocator.DefaultStep)
-		must(stores[0].Create(l.ctx, tag))
-		l.measure(t, row{"Reserve, tags: 1", generators, []way{l.lost(stores, tag.Name)}})
+		taken := func() (n int64) {
+			for _, c := range numbers {
+				n += c.refills.Load()
+			}
+			return n
+		}
+		l.measure(t, row{"a step, tags: 1", generators, []way{func(callers int) (sample, error) {
+			wasKept, wasTaken := kept.Load(), taken()
+			found, err := l.load(callers, 0, func(i int) error { _, err := all[i].Take(l.ctx, tag, allocator.DefaultStep); return err })
+			found[lostPercent] = 100 * (1 - float64(kept.Load()-wasKept)/float64(taken()-wasTaken))
+			return found, err
+		}}})
 	}
 	return t
 }
 
-// firstUses compares the first use of many tags in MySQL with and without claims.
+// firstUses compares the first use of many tags in MySQL whose records are in JetStream with that of tags whose records are in memory.
 func firstUses(l *lab) *table {
-	d := l.database()
-	store := d.store(d.dsn)
+	d, s := l.database(), l.site()
 	const ours, base = 0, 1
 	t := newTable("first use of "+whole(tagsFirstUse)+" tags in MySQL", "callers",
-		of("tags/s", ours, tagsASecond, whole), of("unclaimed", base, tagsASecond, whole), ratio("ratio", ours, base, tagsASecond, hundredths))
-	t.add("one ID of each", tagsAtOnce, l.inTurns(l.rounds, tagsAtOnce, d.firstUse(l.site().claimed(store)), d.firstUse(store))...)
+		of("tags/s", ours, tagsASecond, whole), of("records in memory", base, tagsASecond, whole), ratio("ratio", ours, base, tagsASecond, hundredths))
+	t.add("one ID of each", tagsAtOnce, l.inTurns(l.rounds, tagsAtOnce, d.firstUse(s.records(s.state())), d.firstUse(inMemory()))...)
 	return t
-}
-
-// lost is a way whose callers reserve ranges of one tag, each from a store of its own.
-func (l *lab) lost(stores []allocator.Store, tag string) way {
-	return func(callers int) (sample, error) {
-		var kept, lost atomic.Int64
-		s, err := l.load(callers, 0, func(i int) error {
-			_, err := stores[i].Reserve(l.ctx, tag, 1, 1)
-			switch {
-			case err == nil:
-				kept.Add(1)
-			case errors.Is(err, allocator.ErrConflict):
-				lost.Add(1)
-				return nil
-			}
-			return err
-		})
-		s[lostPercent] = 100 * float64(lost.Load()) / float64(kept.Load()+lost.Load())
-		return s, err
-	}
 }
 
 // firstUse is a way that takes one ID of many tags which were never used.
-func (d *database) firstUse(store allocator.Store) way {
+func (d *database) firstUse(records allocator.Records) way {
 	return func(callers int) (sample, error) {
 		list, round := names(tagsFirstUse), time.Now().UnixNano()
 		for i := range list {
 			list[i] += fmt.Sprint(".", round)
 		}
 		d.fill(d.dsn, list)
-		alloc := allocator.New(allocator.Config{Store: store})
+		d.record(records, list)
+		alloc := allocator.New(allocator.Config{Records: records, Numbers: d.numbers(d.dsn)})
 		defer d.background(alloc.Run)()
 		begin := time.Now()
 		err := each(d.ctx, len(list), callers, func(i int) error { _, err := alloc.Take(d.ctx, list[i], 1); return err })

@@ -5,8 +5,6 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
-
-	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
 // counters measures many strict tags, a counter for each customer: requests rarely share a write, so the disk's syncs are the bound. A
@@ -16,8 +14,7 @@ func counters(l *lab) *table {
 	s, claims := l.site(), new(claimCounts)
 	s.generate(nil, claims.observe)
 	nc := s.dial()
-	store := kvstore.New(s.state())
-	check(store.Open(l.ctx))
+	records := s.records(s.state())
 	size := max(1, l.tags/10)
 	var tags []string
 	var turn atomic.Int64
@@ -28,7 +25,7 @@ func counters(l *lab) *table {
 		for i := range tags {
 			tags[i] += fmt.Sprint(".", time.Now().UnixNano())
 		}
-		err := each(l.ctx, size, callers, func(i int) error { _, err := store.Create(l.ctx, strictNamed(tags[i])); return err })
+		err := each(l.ctx, size, callers, func(i int) error { _, err := records.Swap(l.ctx, strictNamed(tags[i]), 0); return err })
 		if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ import (
 )
 
 // crowd is how many callers there are where there are many: as many as the
-// store has connections.
+// database has connections.
 const crowd = 16
 
 // database is a MariaDB server with an empty database, on a folder of its own.
@@ -42,29 +42,29 @@ func (l *lab) database() *database {
 	return d
 }
 
-// openStore opens a store, which creates the tables that are missing.
-func openStore(ctx context.Context, dsn string) (*schema.Store, error) {
-	s, err := schema.New(schema.Config{DSN: dsn, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+// openNumbers opens the numbers in a database, which creates the tables that are missing.
+func openNumbers(ctx context.Context, dsn string) (*schema.Database, error) {
+	n, err := schema.New(schema.Config{DSN: dsn, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Open(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
+	if err := n.Open(ctx); err != nil {
+		return nil, errors.Join(err, n.Close())
 	}
-	return s, nil
+	return n, nil
 }
 
-// store opens a store, until the end of the scenario.
-func (d *database) store(dsn string) *schema.Store {
-	s := must(openStore(d.ctx, dsn))
-	d.atEnd(s.Close)
-	return s
+// numbers opens the numbers in a database, until the end of the scenario.
+func (d *database) numbers(dsn string) *schema.Database {
+	n := must(openNumbers(d.ctx, dsn))
+	d.atEnd(n.Close)
+	return n
 }
 
 // fill creates the tables in an empty database, with these tags.
 func (d *database) fill(dsn string, tags []string) {
 	const chunk = 10_000 // rows a statement
-	check(must(openStore(d.ctx, dsn)).Close())
+	check(must(openNumbers(d.ctx, dsn)).Close())
 	db := must(sql.Open("mysql", dsn))
 	defer db.Close()
 	for some := range slices.Chunk(tags, chunk) {

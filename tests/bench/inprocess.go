@@ -12,7 +12,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -27,14 +26,21 @@ func (l *lab) background(run func(context.Context)) (stop func()) {
 	return stop
 }
 
-// inProcess compares the allocator, over a store in memory, with the addition
+// inMemory are records in memory, with these tags.
+func inMemory(tags ...allocator.Tag) *allocatortest.MemoryRecords {
+	records := allocatortest.NewMemoryRecords()
+	for _, tag := range tags {
+		must(records.Swap(context.Background(), tag, 0))
+	}
+	return records
+}
+
+// inProcess compares the allocator, over records in memory, with the addition
 // that any counter needs. Times are those of all goroutines together: so long
 // after one ID comes the next.
 func inProcess(l *lab) *table {
 	tag := tagNamed("bench", allocator.DefaultStep)
-	store := allocatortest.NewMemory()
-	must(store.Create(l.ctx, tag))
-	alloc := allocator.New(allocator.Config{Store: store})
+	alloc := allocator.New(allocator.Config{Records: inMemory(tag)})
 	l.background(alloc.Run)
 
 	var counter atomic.Int64
@@ -141,17 +147,16 @@ func (l *lab) issued(g *snowflake.Generator, count int64) way {
 	}
 }
 
-// refills compares a reservation in the store with the two calls that it
+// refills compares a claim in the tag's record with the two calls that it
 // cannot do without: a read and a compare-and-set, of a record of the same kind,
 // in a bucket of the same server.
 func refills(l *lab) *table {
-	state, tag := l.site().state(), tagNamed("bench", allocator.DefaultStep)
-	store := kvstore.New(state)
-	check(store.Open(l.ctx))
-	must(store.Create(l.ctx, tag))
-	record := must(must(state.JS.KeyValue(l.ctx, bus.BucketTags)).Get(l.ctx, tag.Name))
+	s, tag := l.site(), tagNamed("bench", allocator.DefaultStep)
+	state, records := s.state(), s.records(s.state())
+	must(records.Swap(l.ctx, tag, 0))
+	record := must(must(state.JS.Stream(l.ctx, "KV_"+bus.BucketTags)).GetLastMsgForSubject(l.ctx, "$KV."+bus.BucketTags+"."+tag.Name))
 	kv := must(state.JS.CreateKeyValue(l.ctx, jetstream.KeyValueConfig{Bucket: "BENCH", History: 1, Storage: jetstream.FileStorage}))
-	must(kv.Put(l.ctx, tag.Name, record.Value()))
+	must(kv.Put(l.ctx, tag.Name, record.Data))
 
 	const bare, ours = 0, 1
 	return l.measure(newTable("refill from the KV store", "",
@@ -159,7 +164,7 @@ func refills(l *lab) *table {
 		ratio("ratio", ours, bare, perSecond, hundredths),
 		of("p50 µs", ours, p50, thousands), of("bare", bare, p50, thousands),
 		of("p99 µs", ours, p99, thousands), of("bare", bare, p99, thousands)),
-		row{"Reserve", 1, []way{
+		row{"Load and Swap", 1, []way{
 			l.calls(func(int) error {
 				entry, err := kv.Get(l.ctx, tag.Name)
 				if err == nil {
@@ -167,7 +172,13 @@ func refills(l *lab) *table {
 				}
 				return err
 			}),
-			l.calls(func(int) error { _, err := store.Reserve(l.ctx, tag.Name, tag.Step, 1); return err }),
+			l.calls(func(int) error {
+				s, err := records.Load(l.ctx, tag.Name)
+				if err == nil {
+					_, err = records.Swap(l.ctx, s.Rise(s.MaxID+tag.Step, 0), s.Revision)
+				}
+				return err
+			}),
 		}},
 	)
 }

@@ -18,7 +18,7 @@ func TestRun(t *testing.T) {
 		"Take of one ID, over NATS", "Take ", "a connection for each caller, over NATS", "echo ",
 		"one ID a call, over NATS", "pool of a tag's IDs", "Next ", "bulk of 100,000 IDs", "Ranges ", "Ranges, step 1,000", "IDs, one by one",
 		"segment, IDs a request: 100,000", "snowflake, IDs a request: 1", "IDs a call: 100,000", "Request", "Take",
-		"Reserve ", "Reserve, tags: 16", "answers late by 12.5ms", "step 1,000, adapted: steady",
+		"Load and Swap ", "Advance, tags: 16", "a step, tags: 16", "answers late by 12.5ms", "step 1,000, adapted: steady",
 		"start to the first ID", "start to all tags read", "bytes beyond a name, tag used once",
 		"made over the bus", "first use ", "start until ready", "leaf tag list --json, ms",
 		"generators: 3", "strict tag, the client's Next", "1 ID a request", "100 strict tags", "first use of each", "near JetStream",

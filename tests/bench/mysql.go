@@ -13,18 +13,18 @@ import (
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// refillsMySQL compares a reservation in MySQL with Leaf's, which is a
+// refillsMySQL compares a range of a row in MySQL with Leaf's, which is a
 // transaction of two statements, and with the one statement that it cannot do
 // without. All are of the same rows; each caller has a tag of its own.
 func refillsMySQL(l *lab) *table {
 	d := l.database()
 	tags := names(crowd)
 	d.fill(d.dsn, tags)
-	store := d.store(d.dsn)
+	numbers := d.numbers(d.dsn)
 	ways := []way{
 		l.calls(func(i int) error { return d.reserveAsLeaf(tags[i]) }),
 		l.calls(func(i int) error { return d.reserveBare(tags[i]) }),
-		l.calls(func(i int) error { _, err := store.Reserve(l.ctx, tags[i], 1, 1); return err }),
+		l.calls(func(i int) error { _, _, err := numbers.Advance(l.ctx, tags[i], 1, allocator.DefaultStep, 1); return err }),
 	}
 
 	const leaf, bare, ours = 0, 1, 2
@@ -33,8 +33,8 @@ func refillsMySQL(l *lab) *table {
 		of("bare UPDATE's", bare, perSecond, whole), ratio("ratio", ours, bare, perSecond, hundredths),
 		of("p50 µs", ours, p50, thousands), of("Leaf's", leaf, p50, thousands), of("bare", bare, p50, thousands),
 		of("p99 µs", ours, p99, thousands), of("Leaf's", leaf, p99, thousands), of("bare", bare, p99, thousands)),
-		row{"Reserve, tags: 1", 1, ways},
-		row{"Reserve, tags: 16", crowd, ways},
+		row{"Advance, tags: 1", 1, ways},
+		row{"Advance, tags: 16", crowd, ways},
 	)
 }
 
@@ -82,12 +82,12 @@ func late(l *lab) *table {
 	d := l.database()
 	between := must(kit.StartLink(d.server.Addr()))
 	l.atEnd(func() error { between.Close(); return nil })
-	store := &counting{Store: d.store(strings.Replace(d.dsn, d.server.Addr(), between.Addr(), 1))}
+	numbers := &counting{Database: d.numbers(strings.Replace(d.dsn, d.server.Addr(), between.Addr(), 1))}
 	delay := l.duration / 4
 	tag := tagNamed("bench", max(1, int64(crowd*l.duration/2/pace)))
 	s := l.site()
 	s.generate([]allocator.Tag{tag}, func(c *generator.Config) {
-		c.Store, c.Open, c.StoreErr = store, store.Open, store.Err
+		c.Numbers = numbers
 		c.MaxStep = tag.Step // not adapted
 	})
 	nc := s.dial()
@@ -96,11 +96,11 @@ func late(l *lab) *table {
 		return func(callers int) (sample, error) {
 			between.Delay(delay)
 			defer between.Delay(0)
-			refills, took := store.refills.Load(), store.took.Load()
+			refills, took := numbers.refills.Load(), numbers.took.Load()
 			rate := float64(callers) / pace.Seconds()
 			s, err := l.load(callers, rate, func(int) error { return ask(nc, segment(tag), []byte("1")) })
-			s[refillCount] = float64(store.refills.Load() - refills)
-			s[msPerRefill] = time.Duration(store.took.Load()-took).Seconds() * 1e3 / s[refillCount]
+			s[refillCount] = float64(numbers.refills.Load() - refills)
+			s[msPerRefill] = time.Duration(numbers.took.Load()-took).Seconds() * 1e3 / s[refillCount]
 			return s, err
 		}
 	}
@@ -118,19 +118,19 @@ func late(l *lab) *table {
 	)
 }
 
-// counting counts the refills from a store, and how long they take.
+// counting counts the refills from a database, and how long they take.
 type counting struct {
-	*schema.Store
+	*schema.Database
 	refills, took atomic.Int64
 }
 
-// Reserve implements [allocator.Store].
-func (c *counting) Reserve(ctx context.Context, tag string, n, from int64) (allocator.Grant, error) {
+// Advance implements [allocator.Numbers].
+func (c *counting) Advance(ctx context.Context, tag string, n, step, from int64) (allocator.Range, int64, error) {
 	begin := time.Now()
-	g, err := c.Store.Reserve(ctx, tag, n, from)
+	r, now, err := c.Database.Advance(ctx, tag, n, step, from)
 	c.took.Add(int64(time.Since(begin)))
 	c.refills.Add(1)
-	return g, err
+	return r, now, err
 }
 
 // perRequest is how many IDs are asked for at a time where it is writes that
@@ -180,9 +180,8 @@ type usage struct {
 // written counts the database's writes for these IDs.
 func (d *database) written(u usage) sample {
 	tag := tagNamed(fmt.Sprintf("bench.%d.%d", u.step, u.from), u.step)
-	store := d.store(d.dsn)
-	must(store.Create(d.ctx, tag))
-	alloc := allocator.New(allocator.Config{Store: store, MaxStep: u.maxStep})
+	alloc := allocator.New(allocator.Config{Records: inMemory(tag), Numbers: d.numbers(d.dsn), MaxStep: u.maxStep})
+	check(d.numbers(d.dsn).Add(d.ctx, allocator.Row{Name: tag.Name, MaxID: 1, Step: tag.Step}))
 	defer d.background(alloc.Run)()
 	use := func(ids int64) {
 		for ; ids > 0; ids -= perRequest {

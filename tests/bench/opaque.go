@@ -8,7 +8,7 @@ import (
 // concealedNamed is a new opaque tag.
 func concealedNamed(name string, d opaque.Domain) allocator.Tag {
 	order := allocator.OpaqueOrder(d)
-	rules := must(allocator.NewRules(allocator.RulesChange{}, order, allocator.DefaultStep))
+	rules := must(allocator.NewRules(allocator.RulesChange{}, order))
 	return allocator.Tag{Name: name, MaxID: 1, Step: allocator.DefaultStep, Order: order, Rules: rules}
 }
 

@@ -64,8 +64,12 @@ func (l *lab) site() *site {
 	s := &site{lab: l, dir: l.tempDir(), log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
 	s.server = must(embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: s.dir + "/nats", Log: s.log}))
 	l.atEnd(func() error { s.server.Close(); return nil })
+	check(kvstore.CreateInstallation(l.ctx, s.state(), own))
 	return s
 }
+
+// own is the installation of each site.
+var own = kvstore.Installation{ID: "bench", Store: "kv", Registry: "kv", Layout: snowflake.DefaultLayout()}
 
 // dial connects over TCP, as clients do.
 func (s *site) dial(opts ...nats.Option) *nats.Conn {
@@ -76,15 +80,22 @@ func (s *site) dial(opts ...nats.Option) *nats.Conn {
 
 // state attaches what keeps state in JetStream, within the process, as the generator of an
 // embedded server does.
-func (s *site) state() kvstore.Config { return s.stateOf(s.dial(s.server.InProcess()), "bench") }
+func (s *site) state() kvstore.Config { return s.stateOf(s.dial(s.server.InProcess())) }
 
-// stateOf is state for a generator with this connection and name.
-func (s *site) stateOf(nc *nats.Conn, node string) kvstore.Config {
-	return kvstore.Config{Conn: nc, JS: must(jetstream.New(nc)), Node: node, Log: s.log}
+// stateOf is state for a generator with this connection.
+func (s *site) stateOf(nc *nats.Conn) kvstore.Config {
+	return kvstore.Config{Conn: nc, JS: must(jetstream.New(nc)), Log: s.log}
+}
+
+// records are those of the tags.
+func (s *site) records(state kvstore.Config) *kvstore.Records {
+	records := kvstore.NewRecords(state)
+	check(records.Open(s.ctx, own))
+	return records
 }
 
 // generate starts a generator with these tags, wired as `leaf serve` does it, and waits until it
-// answers. Its tags are in the KV store unless one of the options says otherwise. All generators run in this process.
+// answers. Its numbers are in the records unless one of the options says otherwise. All generators run in this process.
 func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)) *generator.Generator {
 	return s.generateOn(s.dial(s.server.InProcess()), tags, options...)
 }
@@ -95,19 +106,19 @@ func (s *site) generateOn(nc *nats.Conn, tags []allocator.Tag, options ...func(*
 	node := fmt.Sprint("bench", s.generators)
 	dir := s.dir + "/" + node
 	check(os.Mkdir(dir, 0o700))
-	marks := must(allocator.OpenMarks(dir + "/marks"))
-	s.atEnd(marks.Close)
+	index := must(allocator.OpenIndex(dir + "/marks"))
+	s.atEnd(index.Close)
 	file := must(snowflake.OpenFile(dir + "/worker"))
 	s.atEnd(file.Close)
-	state, ready := s.stateOf(nc, node), make(chan struct{})
-	store := kvstore.New(state)
+	state, ready := s.stateOf(nc), make(chan struct{})
+	records := s.records(state)
 	config := generator.Config{
-		Conn: state.Conn, JS: state.JS, Store: store, Marks: marks, Tags: tags, Node: node, Log: s.log,
+		Conn: state.Conn, JS: state.JS, Records: records, Index: index, Keys: kvstore.NewKeys(state), Tags: tags, Node: node, Log: s.log,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil // the site is new
 		},
-		Kept:       generator.Kept{Records: store, Keys: store},
-		Open:       store.Open,
+		Open:       func(ctx context.Context) error { return records.Open(ctx, own) },
+		EndLoss:    records.EndLoss,
 		OpenEvents: (&kvstore.Events{Config: state}).Open,
 		Ready:      func() { close(ready) },
 		Snowflake: snowflake.Config{

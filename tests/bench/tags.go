@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/schema"
 )
@@ -27,10 +28,12 @@ func manyTags(l *lab) *table {
 	d.fill(d.dsn, tags)
 	d.fill(one, tags[:1])
 	starts := func(dsn string, tags []string) way {
+		records := inMemory()
+		d.record(records, tags)
 		return func(int) (sample, error) {
-			k, s := d.start(dsn, tags)
+			k, s := d.start(records, dsn, tags)
 			k.stop()
-			return s, k.store.Close()
+			return s, k.numbers.Close()
 		}
 	}
 	samples := l.inTurns(l.rounds, 1, starts(d.dsn, tags), starts(one, tags[:1]), d.readAll)
@@ -54,19 +57,19 @@ func manyTags(l *lab) *table {
 
 // keeper is what a generator has for its tags.
 type keeper struct {
-	store *schema.Store
-	alloc *allocator.Allocator
-	stop  func() // ends what runs; the memory stays
+	numbers *schema.Database
+	alloc   *allocator.Allocator
+	stop    func() // ends what runs; the memory stays
 }
 
 // start starts as a generator does, which answers as soon as the store is open. It returns
-// when all tags are read.
-func (d *database) start(dsn string, tags []string) (*keeper, sample) {
+// when all rows were compared with the records.
+func (d *database) start(records *allocatortest.MemoryRecords, dsn string, tags []string) (*keeper, sample) {
 	begin := time.Now()
-	store := must(openStore(d.ctx, dsn))
+	numbers := must(openNumbers(d.ctx, dsn))
 	complete, done := context.WithCancel(d.ctx)
 	defer done()
-	k := &keeper{store: store, alloc: allocator.New(allocator.Config{Store: watched{store, len(tags), done}, Recent: d.dir + "/recent"})}
+	k := &keeper{numbers: numbers, alloc: allocator.New(allocator.Config{Records: records.Open(), Numbers: watched{numbers, done}})}
 	k.stop = d.background(k.alloc.Run)
 	must(k.alloc.Take(d.ctx, tags[0], 1))
 	s := sample{firstID: since(begin)}
@@ -76,22 +79,16 @@ func (d *database) start(dsn string, tags []string) (*keeper, sample) {
 	return k, s
 }
 
-// watched says when so many tags were reported.
+// watched says when all rows were read.
 type watched struct {
-	*schema.Store
-	tags int
+	*schema.Database
 	done func()
 }
 
-// Watch implements [allocator.Store].
-func (w watched) Watch(ctx context.Context, f func(allocator.Tag)) error {
-	reported := 0
-	return w.Store.Watch(ctx, func(t allocator.Tag) {
-		f(t)
-		if reported++; reported == w.tags {
-			w.done()
-		}
-	})
+// Rows implements [allocator.Numbers].
+func (w watched) Rows(ctx context.Context, f func(allocator.Row)) error {
+	defer w.done()
+	return w.Database.Rows(ctx, f)
 }
 
 // readAll is a way that reads the table.
@@ -115,11 +112,13 @@ func (d *database) readAll(int) (sample, error) {
 // memory is what a tag takes beyond the bytes of its name: one that was read,
 // and one of which there is a segment.
 func (d *database) memory(tags []string) (idle, used []sample) {
+	records := inMemory()
+	d.record(records, tags)
 	before := heap()
-	k, _ := d.start(d.dsn, tags)
+	k, _ := d.start(records, d.dsn, tags)
 	defer func() {
 		runtime.KeepAlive(k)
-		check(k.store.Close())
+		check(k.numbers.Close())
 	}()
 	idle = perTag(before, tags)
 

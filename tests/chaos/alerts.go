@@ -72,7 +72,7 @@ func endedBy(event, alert string) bool {
 	}
 	switch event {
 	case "leaf.node.started":
-		return of("leaf.segment.", "leaf.ledger.", "leaf.nats.degraded", "leaf.node.stale")
+		return of("leaf.segment.", "leaf.records.", "leaf.nats.degraded", "leaf.node.stale")
 	case "leaf.node.stopped":
 		return true
 	case "leaf.worker.acquired":
@@ -99,9 +99,9 @@ func (s *episodes) forgetNode(node string) {
 // hasEnd reports whether the end of all faults ends alerts of a type.
 func hasEnd(alert string) bool {
 	return !slices.Contains([]string{
-		"leaf.worker.ending",    // it lasts until the layout of snowflakes changes
-		"leaf.segment.ending",   // until an operator raises the limit
-		"leaf.segment.shadowed", // until an operator removes the row
+		"leaf.worker.ending",  // it lasts until the layout of snowflakes changes
+		"leaf.segment.ending", // until an operator raises the limit
+		"leaf.tag.shadowed",   // until an operator removes the row
 	}, alert)
 }
 
@@ -182,7 +182,7 @@ func (w *world) lastingAlert() (check, tag, text string) {
 
 // tagOf is the tag of an alert; empty: it is about no tag.
 func tagOf(what, key string) string {
-	if strings.HasPrefix(what, "leaf.segment.") {
+	if strings.HasPrefix(what, "leaf.segment.") || strings.HasPrefix(what, "leaf.tag.") {
 		return key
 	}
 	return ""

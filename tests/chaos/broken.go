@@ -29,21 +29,19 @@ var breakages = []breakage{
 	{
 		name: "unconditional-write",
 		why:  "A claim replaces the tag's record whatever its revision is, so two generators hand out the same IDs.",
-		edits: []edit{{"bus/kvstore/store.go",
-			"revision, err = kv.Update(ctx, tag, record, old.revision)", "revision, err = kv.Put(ctx, tag, record)"}},
+		edits: []edit{{"bus/kvstore/records.go",
+			"data, jetstream.WithExpectLastSequencePerSubject(revision))", "data)"}},
 		stores: bothStores, checks: []string{"twice", "order"},
 	},
 	{
 		name: "unanswered-claim-counts",
 		why:  "A claim that got no answer in time counts as done, so IDs that were never claimed are handed out.",
 		edits: []edit{
-			{"bus/kvstore/store.go",
-				"	if old.exists || t.MaxID == 1 {\n		revision, err = kv.Update(ctx, tag, record, old.revision)",
+			{"bus/kvstore/records.go",
+				"	made, err := r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(revision))\n",
 				"	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)\n	defer cancel()\n" +
-					"	if old.exists || t.MaxID == 1 {\n		revision, err = kv.Update(short, tag, record, old.revision)"},
-			{"bus/kvstore/store.go",
-				"	case err != nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing",
-				"	case err != nil && short.Err() == nil:\n		return 0, allocator.Tag{}, fmt.Errorf(\"writing"},
+					"	made, err := r.write(short, subject, data, jetstream.WithExpectLastSequencePerSubject(revision))\n" +
+					"	if err != nil && short.Err() != nil && revision > 0 {\n		return revision, nil\n	}\n"},
 		},
 		faults: []string{"lost-answers", "leader-freeze", "quorum-freeze"},
 		stores: bothStores, checks: []string{"twice", "order", "end"},
@@ -53,7 +51,7 @@ var breakages = []breakage{
 		why:  "A claim of a strict tag serves requests that came after it was sent, so a later request gets a lower ID.",
 		edits: []edit{
 			{"allocator/strict.go", "w != nil && w.number < p.before && w.n <=", "w != nil && w.n <="},
-			{"allocator/strict.go", "grant, err = a.ask(ctx, b.tag, p.n)", "grant, err = a.ask(ctx, b.tag, p.n+8)"},
+			{"allocator/strict.go", "ask{need: p.n, n: p.n}", "ask{need: p.n + 8, n: p.n + 8}"},
 		},
 		faults: []string{"link-slow"},
 		stores: bothStores, checks: []string{"order"},
@@ -66,7 +64,7 @@ var breakages = []breakage{
 				"		return s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)\n",
 				"		ranges, w, err := s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)\n" +
 					"		g.alloc.Keep(req.Tag, ranges)\n		return ranges, w, err\n"},
-			{"allocator/allocator.go", "// Floor is the ID below which", `// Keep puts IDs that were lent back into memory.
+			{"allocator/allocator.go", "// Seen is the end of all ranges", `// Keep puts IDs that were lent back into memory.
 func (a *Allocator) Keep(tag string, ranges []Range) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
@@ -79,21 +77,20 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	b.trimLocked()
 }
 
-// Floor is the ID below which`},
+// Seen is the end of all ranges`},
 		},
 		faults: []string{"nats-kill", "nats-freeze", "link-slow", "db-hang", "db-kill", "restart"},
 		stores: bothStores, checks: []string{"twice"},
 	},
 
 	// A store that went backwards, or lost its records.
-	// A generator also notices that another one claims what it holds or used up last. Ranges double while a segment lasts
-	// less than outlast. So these two need a tag with small ranges (max_step) and one with large ranges.
+	// A generator also notices that another one claims what it holds or used up last.
 	{
 		name: "marks-not-kept",
 		why:  "A generator does not remember how far a tag was claimed, so a bucket that is set back repeats IDs.",
 		edits: []edit{
-			{"allocator/marks.go", "	return m.ends[tag]\n", "	return min(m.ends[tag], 0)\n"},
-			{"allocator/marks.go", "	m.unwritten[tag] = max(m.unwritten[tag], end)\n	m.mu.Unlock()", "	m.mu.Unlock()"},
+			{"allocator/index.go", "	return x.of[tag].end\n", "	return min(x.of[tag].end, 0)\n"},
+			{"allocator/index.go", "	if x.dirty != nil {\n", "	if false {\n"},
 		},
 		faults: []string{"restore"},
 		stores: jetStream, checks: []string{"twice"},
@@ -103,8 +100,10 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A database that is behind is not raised, so the IDs that it forgot are handed out again.",
 		edits: []edit{
 			{"allocator/refill.go", "	seen := a.Seen(tag)\n	grant, err :=", "	seen := min(a.Seen(tag), 1)\n	grant, err :="},
-			{"allocator/claim.go", "	from = max(from, e.End)\n", "	_ = e\n"},
-			{"allocator/claim.go", "if r.First < max(e.End, c.marks.End(tag)) {", "if false {"},
+			{"allocator/claims.go", "Advance(ctx, s.Name, n, max(s.MaxID, from))", "Advance(ctx, s.Name, n, 1)"},
+			{"allocator/claims.go", ".check(max(s.MaxID, from))", ".check(1)"},
+			{"allocator/claims.go", "if claim.First < c.index.End(s.Name) {", "if false {"},
+			{"allocator/record.go", "	if c.First < t.MaxID {", "	if false {"},
 		},
 		faults: []string{"db-failover", "db-back", "db-split", "op-sql"},
 		stores: inMySQL, checks: []string{"twice"},
@@ -129,7 +128,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "command-does-not-wait",
 		why:  "A command returns before the other generators have applied it, so callers get IDs that it ruled out.",
-		edits: []edit{{"bus/generator/broadcast.go",
+		edits: []edit{{"bus/generator/push.go",
 			"		case len(nodes) > 0:\n", "		case false:\n"}},
 		faults: []string{"op-change", "op-pause", "op-limit", "op-delete", "link-slow"},
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
@@ -146,8 +145,8 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name: "limit-not-applied",
 		why:  "The last range of a tag may pass its limit, so callers get IDs above it.",
 		edits: []edit{
-			{"bus/kvstore/store.go", "		take := min(max(n, t.Step), left) ", "		take := max(n, t.Step) "},
-			{"allocator/claim.go", "		r.Last = min(last, e.Rules.end()-1)\n", "		_ = last\n"},
+			{"allocator/claims.go", "min(max(a.n, s.Step), left/leftShare)", "max(a.n, s.Step, left/math.MaxInt64)"},
+			{"allocator/record.go", "	c.Last = min(c.Last, t.end()-1)\n", ""},
 			{"allocator/buffer.go", "max(s.Next, b.floor), min(s.Last, end-1)", "max(s.Next, b.floor), max(s.Last, end-end)"},
 		},
 		faults: []string{"op-limit"},
@@ -166,7 +165,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A deleted tag is served from memory, so callers get IDs of a tag that does not exist.",
 		edits: []edit{
 			{"allocator/tag.go", "	if t.Deleted {\n		return t.MaxID\n	}\n", ""},
-			{"allocator/allocator.go", "	case tag.Deleted && floor == 0: // removed", "	case false: // removed"},
+			{"allocator/reconcile.go", "	b.mu.Unlock()\n	if s.Deleted {\n", "	b.mu.Unlock()\n	if false {\n"},
 		},
 		faults: []string{"op-delete"},
 		stores: bothStores, checks: []string{"deleted"},
@@ -176,12 +175,10 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A tag that is deleted and made again begins at 1, so all its IDs come again.",
 		edits: []edit{
 			{"allocator/tag.go", "	if t.Deleted {\n		return t.MaxID\n	}\n", ""},
-			{"allocator/allocator.go", "		a.recent.forget(tag.Name)\n", "		a.recent.forget(tag.Name)\n" +
-				"		a.cfg.Marks.mu.Lock()\n		delete(a.cfg.Marks.ends, tag.Name)\n		a.cfg.Marks.mu.Unlock()\n"},
-			{"bus/generator/tags.go", "	t.MaxID = max(t.MaxID, seen, g.alloc.Seen(t.Name), 1)\n", "	t.MaxID = max(t.MaxID, 1)\n"},
-			{"bus/kvstore/store.go",
-				"t.MaxID, t.Last, t.Deleted = max(tag.MaxID, old.MaxID), old.Last, false",
-				"t.MaxID, t.Last, t.Deleted = tag.MaxID, old.Last, false"},
+			{"allocator/index.go",
+				"s.Revision, s.Step, kindOf(s.Tag), s.Deleted\n",
+				"s.Revision, s.Step, kindOf(s.Tag), s.Deleted\n		if s.Deleted {\n			e.end = 0\n		}\n"},
+			{"allocator/record.go", "max(t.MaxID, s.MaxID, known, 1), s.Last, false", "max(t.MaxID, min(known, 1)), s.Last, false"},
 		},
 		faults: []string{"op-delete", "op-create"},
 		stores: jetStream, checks: []string{"twice", "deleted"},
@@ -262,9 +259,10 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "reconnect-leaks",
 		why:  "Each reconnect leaves eight watches open, so a generator that runs for weeks uses up its memory.",
-		edits: []edit{{"bus/kvstore/watch.go",
-			"			end()\n			w, end, at.before = again, endAgain, 0",
-			"			for range 8 {\n				_, _, _ = watchAll(ctx, kv)\n			}\n			w, end, at.before = again, endAgain, 0"}},
+		edits: []edit{{"bus/kvstore/session.go",
+			"	messages, inbox := make(chan *nats.Msg), conn.NewInbox()\n",
+			"	messages, inbox := make(chan *nats.Msg), conn.NewInbox()\n	for range 8 {\n" +
+				"		_, _ = conn.Subscribe(conn.NewInbox(), func(*nats.Msg) {})\n	}\n"}},
 		faults: []string{"link-cut", "link-silent", "nats-kill", "nats-freeze"},
 		stores: bothStores, checks: []string{"leak"},
 	},

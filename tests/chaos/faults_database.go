@@ -12,7 +12,7 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// databaseFaults are about MariaDB. Whatever it forgets, no ID of a tag comes twice: the ledger is in JetStream.
+// databaseFaults are about MariaDB. Whatever it forgets, no ID of a tag comes twice: its record is in JetStream.
 var databaseFaults = []*fault{
 	{
 		name: "db-kill", about: "kill -9 of the database, which comes back after up to 15 s", weight: 2,
@@ -88,15 +88,7 @@ var databaseFaults = []*fault{
 		strike: func(s *strike) {
 			s.copyTables()
 			s.last(time.Second, 20*time.Second)
-			s.session(func(run func(string)) {
-				run("LOCK TABLES " + strings.Join(leafTables, " WRITE, ") + " WRITE, saved_" +
-					strings.Join(leafTables, " READ, saved_") + " READ")
-				for _, table := range leafTables {
-					run("DELETE FROM " + table)
-					run("INSERT INTO " + table + " SELECT * FROM saved_" + table)
-				}
-				run("UNLOCK TABLES")
-			})
+			s.setTablesBack()
 			s.refilled()
 		},
 	},
@@ -200,6 +192,20 @@ func (s *strike) copyTables() {
 		s.sql("DROP TABLE IF EXISTS saved_"+table, "CREATE TABLE saved_"+table+" LIKE "+table,
 			"INSERT INTO saved_"+table+" SELECT * FROM "+table)
 	}
+}
+
+// setTablesBack gives all tables the rows of their copies.
+func (s *strike) setTablesBack() {
+	s.session(func(run func(string)) {
+		run("LOCK TABLES " + strings.Join(leafTables, " WRITE, ") + " WRITE, saved_" +
+			strings.Join(leafTables, " READ, saved_") + " READ")
+		for _, table := range leafTables {
+			run("DELETE FROM " + table)
+			run("INSERT INTO " + table + " SELECT * FROM saved_" + table)
+		}
+		run("UNLOCK TABLES")
+	})
+	s.note("the database is set back")
 }
 
 // restoreDump drops one table or all, and restores them as the script of a dump does.

@@ -175,7 +175,7 @@ func (s *strike) joined() *machine {
 
 // writes are what requests contain that change a record of tags or workers, in JetStream, MySQL and ZooKeeper.
 var writes = [][]byte{
-	[]byte("$KV.LEAF_TAGS."), []byte("$KV.LEAF_LEDGER."), []byte("$KV.LEAF_WORKERS."),
+	[]byte("$KV.LEAF_TAGS."), []byte("$KV.LEAF_WORKERS."),
 	[]byte("UPDATE "), []byte("leaf_forever"),
 }
 

@@ -100,7 +100,7 @@ var processFaults = []*fault{
 		strike: func(s *strike) {
 			done := 0
 			for range 2 + s.IntN(8) {
-				for _, bucket := range []string{bus.BucketTags, bus.BucketLedger, bus.BucketWorkers, bus.BucketKeys} {
+				for _, bucket := range []string{bus.BucketTags, bus.BucketWorkers, bus.BucketKeys} {
 					answer, err := s.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+bucket, nil, time.Second)
 					if err == nil && strings.Contains(string(answer.Data), `"success":true`) {
 						done++

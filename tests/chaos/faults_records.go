@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
@@ -13,7 +10,6 @@ import (
 // Streams of JetStream.
 const (
 	streamTags         = "KV_" + bus.BucketTags
-	streamLedger       = "KV_" + bus.BucketLedger
 	streamWorkers      = "KV_" + bus.BucketWorkers
 	streamKeys         = "KV_" + bus.BucketKeys
 	streamInstallation = "KV_" + bus.BucketInstallation
@@ -21,34 +17,6 @@ const (
 
 // recordFaults are about what JetStream and the database keep.
 var recordFaults = []*fault{
-	{
-		name: "ledger-removed", about: "the bucket LEAF_LEDGER is deleted", weight: 1, store: "mysql",
-		harms: []string{harmsJetStream, harmsDatabase, harmsRules},
-		strike: func(s *strike) {
-			s.removeStreams(streamLedger)
-			s.last(3*time.Second, 10*time.Second)
-		},
-	},
-	{
-		name: "ledger-rolled-back", about: "an older copy of the bucket LEAF_LEDGER is put back", weight: 1, store: "mysql",
-		harms: []string{harmsJetStream, harmsDatabase, harmsRules},
-		strike: func(s *strike) {
-			older := s.backUp(streamLedger)
-			s.last(3*time.Second, 15*time.Second)
-			s.restore(older)
-			s.last(3*time.Second, 10*time.Second)
-		},
-	},
-	{
-		name: "ledger-record-removed", about: "a record of the bucket LEAF_LEDGER is deleted, and written by the operator",
-		weight: 1, store: "mysql", harms: []string{harmsJetStream, harmsDatabase, harmsRules},
-		strike: func(s *strike) {
-			tag := []string{order, stock}[s.IntN(2)]
-			s.removeKey(bus.BucketLedger, "tag."+tag)
-			s.last(2*time.Second, 10*time.Second)
-			s.put(bus.BucketLedger, "tag."+tag, fmt.Appendf(nil, `{"end":"%d"}`, s.above(tag)))
-		},
-	},
 	{
 		name: "workers-removed", about: "the bucket LEAF_WORKERS is deleted", weight: 1, store: "jetstream", alone: true,
 		strike: func(s *strike) {
@@ -119,117 +87,113 @@ var recordFaults = []*fault{
 		name: "record-damaged", weight: 1, harms: []string{harmsJetStream, harmsRules},
 		about: "nobody can read a tag's record for a while",
 		strike: func(s *strike) {
-			bucket, key := bus.BucketTags, []string{invoice, coupon, order, stock}[s.IntN(4)]
-			if s.db != nil && (key == order || key == stock) {
-				bucket, key = bus.BucketLedger, "tag."+key
-			}
-			value := s.damage(bucket, key)
+			tag := s.pick()
+			value := s.damage(tag)
 			s.last(2*time.Second, 10*time.Second)
-			s.put(bucket, key, value) // nobody could claim meanwhile
+			s.put(bus.BucketTags, tag, value) // nobody could claim meanwhile
 		},
 	},
 	{
-		name: "record-removed", weight: 1,
+		name: "record-removed", weight: 1, alone: true,
 		about: "a tag's record is deleted, and the operator creates the tag above all IDs",
-		store: "jetstream", alone: true,
 		strike: func(s *strike) {
-			tag := []string{order, stock, invoice, coupon}[s.IntN(4)]
+			tag := s.pick()
 			above := s.above(tag)
-			end := s.excuseUnknown(tag)
-			s.removeKey(bus.BucketTags, tag)
+			s.deleteRecord(tag)
 			s.last(0, 5*time.Second)
 			s.createAgain(tag, above)
-			end()
 		},
 	},
 	{
-		name: "tags-emptied", weight: 1, alone: true,
-		about: "the bucket LEAF_TAGS is deleted, and the operator makes the bucket, and each tag above all IDs",
+		// Nobody does anything for tags in MySQL. Without it, the operator says where each tag goes on.
+		name: "tags-removed", weight: 2, alone: true,
+		about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs; a generator may start before",
 		strike: func(s *strike) {
 			s.loseTags(func() {
 				s.removeStreams(streamTags)
-				s.last(5*time.Second, 15*time.Second)
-				s.makeBucket(bus.BucketTags)
-			})
-		},
-	},
-	{
-		name: "tags-removed", alone: true,
-		about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs",
-		strike: func(s *strike) {
-			s.loseTags(func() {
-				s.removeStreams(streamTags)
-				s.last(5*time.Second, 15*time.Second)
-			})
-		},
-	},
-	{
-		name: "tags-removed-restart", about: "the same, and a generator is started before the operator comes",
-		weight: 1, alone: true,
-		strike: func(s *strike) {
-			s.loseTags(func() {
-				s.removeStreams(streamTags)
-				m := s.machine()
-				m.kill()
-				m.start()
-				s.last(5*time.Second, 15*time.Second)
-			})
-		},
-	},
-	{
-		name: "tags-rolled-back", weight: 1,
-		about: "an older copy of the bucket LEAF_TAGS is put back while generators run",
-		alone: true,
-		strike: func(s *strike) {
-			s.crowd.remove(coupon) // no excuse can name its IDs
-			copied := make(map[string]int64)
-			for tag := range s.inJetStream() {
-				if tag != coupon {
-					copied[tag] = s.end(tag)
+				if s.IntN(2) == 0 {
+					m := s.machine()
+					m.kill()
+					m.start()
 				}
-			}
+				s.goesOn()
+				s.last(5*time.Second, 15*time.Second)
+			})
+		},
+	},
+	{
+		name: "tags-restored", weight: 2, alone: true,
+		about: "the bucket LEAF_TAGS is deleted while generators run, and a backup is restored",
+		strike: func(s *strike) {
+			s.insist("backup", "--force", s.backupFile())
+			s.last(3*time.Second, 10*time.Second)
+			s.removeStreams(streamTags)
+			s.goesOn()
+			s.last(0, 10*time.Second)
+			s.insist("restore", s.backupFile())
+		},
+	},
+	{
+		// Every generator that runs knows all that was claimed.
+		name: "tags-rolled-back", weight: 2, alone: true,
+		about: "an older copy of the bucket LEAF_TAGS is put back while generators run",
+		strike: func(s *strike) {
 			older := s.backUpQuiet(streamTags)
 			s.last(3*time.Second, 10*time.Second)
-			lost := make(map[string]bus.Range)
-			for tag, end := range copied {
-				lost[tag] = bus.Range{First: end, Last: s.end(tag) + underWay}
-			}
-			end := s.excuseUnknown(slices.Collect(maps.Keys(lost))...)
 			s.removeStreams(streamTags)
-			s.pause(time.Second) // answers that are on their way arrive
-			for tag, ids := range lost {
-				s.excuseRollback(tag, ids, time.Now())
-			}
+			s.pause(time.Second) // what was claimed last arrives
 			s.restore(older)
-			end()
 			s.last(0, 5*time.Second)
-			s.advance()
-			s.purgeEvents()
-			s.crowd.add(coupon, false)
 		},
 	},
 	{
 		name: "jetstream-wiped", weight: 1, alone: true,
-		about: "all streams are deleted; the keys of opaque tags are kept, and the operator does the rest by docs/cluster.md",
+		about: "all streams are deleted; the key of opaque tags is kept, and the operator does the rest by docs/cluster.md",
 		strike: func(s *strike) {
 			keys := s.backUp(streamKeys)
 			s.loseTags(func() {
 				s.wipe()
 				s.restore(keys)
-				s.makeBucket(bus.BucketTags)
 			})
 		},
 	},
 	{
-		name: "database-back-then-ledger-lost", weight: 1, store: "mysql", alone: true,
-		about: "the database is set back; when all tags went on, all streams but LEAF_TAGS and LEAF_KEYS are deleted",
+		name: "both-back", weight: 2, store: "mysql", alone: true,
+		about: "LEAF_TAGS and the database are set back to the same moment, one half a minute after the other",
 		strike: func(s *strike) {
-			s.sql("CREATE OR REPLACE TABLE saved SELECT * FROM leaf_alloc")
-			s.last(5*time.Second, 15*time.Second)
-			s.sql("UPDATE leaf_alloc a JOIN saved USING (biz_tag) SET a.max_id = saved.max_id", "DROP TABLE saved")
-			s.note("the database is set back")
+			older := s.backUpQuiet(streamTags)
+			s.copyTables()
+			s.last(3*time.Second, 10*time.Second)
+			back := []func(){
+				func() { s.removeStreams(streamTags); s.pause(time.Second); s.restore(older) },
+				s.setTablesBack,
+			}
+			first := s.IntN(2)
+			back[first]()
+			s.pause(30 * time.Second)
+			back[1-first]()
 			s.refilled()
-			s.wipe(streamTags, streamKeys)
 		},
 	},
+	{
+		name: "database-back-then-tags-removed", weight: 1, store: "mysql", alone: true,
+		about: "the database is set back; when all tags went on, LEAF_TAGS is deleted",
+		strike: func(s *strike) {
+			s.copyTables()
+			s.last(5*time.Second, 15*time.Second)
+			s.setTablesBack()
+			s.refilled()
+			s.loseTags(func() { s.removeStreams(streamTags); s.goesOn() })
+		},
+	},
+}
+
+// pick chooses one of the tags that are always there.
+func (s *strike) pick() (tag string) { return permanent[s.IntN(len(permanent))] }
+
+// goesOn demands that callers of tags in MySQL get IDs that nobody had, without an operator.
+func (s *strike) goesOn() {
+	if s.db != nil {
+		s.refilled()
+	}
 }

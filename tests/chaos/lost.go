@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
-	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,52 +13,44 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// removeKey loses a key and its history. The ledger forbids that: there the key gets the mark of a deletion.
-func (s *strike) removeKey(bucket, key string) {
-	s.persist("deleting "+bucket+" "+key, func(ctx context.Context) error {
-		if bucket == bus.BucketLedger {
-			kv, err := s.js.KeyValue(ctx, bucket)
-			if err == nil {
-				err = kv.Delete(ctx, key)
-			}
-			return err
-		}
-		stream, err := s.js.Stream(ctx, "KV_"+bucket)
+// deleteRecord puts the mark of a deletion in the place of a tag's record, as nats kv del does. Nothing else can be
+// deleted in the bucket.
+func (s *strike) deleteRecord(tag string) {
+	s.persist("deleting the record of "+tag, func(ctx context.Context) error {
+		kv, err := s.js.KeyValue(ctx, bus.BucketTags)
 		if err == nil {
-			err = stream.Purge(ctx, jetstream.WithPurgeSubject("$KV."+bucket+"."+key))
+			err = kv.Delete(ctx, tag)
 		}
 		return err
 	})
-	s.note("%s of %s deleted", key, bucket)
+	s.note("the record of %s deleted", tag)
 }
 
-// damage puts bytes that nobody can read in the place of a key, and returns the value that it had at that moment.
-func (s *strike) damage(bucket, key string) (value []byte) {
-	s.persist("damaging "+bucket+" "+key, func(ctx context.Context) error {
-		kv, err := s.js.KeyValue(ctx, bucket)
+// damage puts bytes that nobody can read in the place of a record, and returns the value that it had at that moment.
+func (s *strike) damage(tag string) (value []byte) {
+	s.persist("damaging the record of "+tag, func(ctx context.Context) error {
+		kv, err := s.js.KeyValue(ctx, bus.BucketTags)
 		if err != nil {
 			return err
 		}
-		e, err := kv.Get(ctx, key)
+		e, err := kv.Get(ctx, tag)
 		if err != nil {
 			return err
 		}
 		value = e.Value()
-		_, err = kv.Update(ctx, key, []byte("damaged"), e.Revision())
+		_, err = kv.Update(ctx, tag, []byte("damaged"), e.Revision())
 		return err
 	})
-	s.note("%s of %s damaged", key, bucket)
+	s.note("the record of %s damaged", tag)
 	return value
 }
-
-// underWay is more IDs than all generators may claim of a tag between a look at its record and the next moment.
-const underWay = 20_000
 
 // highest is the largest ID of a tag that came.
 func (w *world) highest(tag string) int64 {
@@ -95,13 +89,49 @@ func (s *strike) createAll(above map[string]int64) {
 	}
 }
 
-// loseTags loses the records of all tags in JetStream, and creates the tags again above all their IDs.
+// loseTags loses the records of all tags, creates those that only JetStream had again above all their IDs, and ends the
+// loss, as docs/cluster.md says.
 func (s *strike) loseTags(lose func()) {
 	above := s.inJetStream()
-	end := s.excuseUnknown(slices.Collect(maps.Keys(above))...)
 	lose()
 	s.createAll(above)
-	end()
+	s.endLoss()
+}
+
+// endLoss does what leaf tag advance --all says until it succeeds. Tags that were deleted, and that nobody remembers
+// to be, are made and deleted again. Generators that left for good are named.
+func (s *strike) endLoss() {
+	var r kit.Result
+	without := regexp.MustCompile(`--without (\S+)`)
+	args := []string{"tag", "advance", "--all", "--json"}
+	if !s.await(2*time.Minute, time.Second, func() bool {
+		if r = s.operator(args...); r.Status == 0 {
+			return true
+		}
+		var done struct{ Missing []admin.MissingTag }
+		_ = json.Unmarshal([]byte(r.Stdout), &done) // nothing was printed
+		for _, t := range done.Missing {
+			kind := "--order=" + cmp.Or(t.Order, bus.OrderTrend)
+			if t.Opaque != "" {
+				kind = "--opaque=" + t.Opaque
+			}
+			s.operator("tag", "add", t.Tag, kind, "--max-id", fmt.Sprint(int64(t.End)+1_000_000))
+			if !slices.Contains(permanent, t.Tag) {
+				s.operator("tag", "rm", t.Tag, "--yes")
+			}
+		}
+		if gone := without.FindStringSubmatch(r.Stderr); gone != nil && s.gone(strings.Split(gone[1], ",")) {
+			args = append(args, "--without", gone[1])
+		}
+		return false
+	}) {
+		s.violated("operator", "", "a loss of all tags cannot be ended: "+r.Stderr)
+	}
+}
+
+// gone reports whether none of these generators will come back.
+func (s *strike) gone(nodes []string) bool {
+	return !slices.ContainsFunc(s.machines, func(m *machine) bool { return slices.Contains(nodes, m.node()) })
 }
 
 // createAgain makes a tag that was lost, as an operator does by the documentation. A generator may have been faster.
@@ -121,12 +151,6 @@ func (s *strike) createAgain(tag string, above int64) {
 	}
 }
 
-// advance is what an operator does after a restore without leaf restore: docs/cluster.md.
-func (s *strike) advance() {
-	s.insist("tag", "advance", "--all")
-	s.insist("tag", "set", invoice, "--max-id", fmt.Sprint(s.above(invoice)))
-}
-
 // excuseHolders declares what a loss of the events of workers excludes: if the registry loses or lost a record, too,
 // the audit does not know who held its worker.
 func (s *strike) excuseHolders() {
@@ -137,7 +161,7 @@ func (s *strike) excuseHolders() {
 // records are lost; or of a worker that its next holder got from a registry which did not know the former one.
 func (w *world) excuseForgotten(stream string) {
 	switch stream {
-	case streamTags, streamLedger:
+	case streamTags:
 		for _, tag := range w.judge.Tags() {
 			if tag != callers.Snowflakes && !slices.Contains(permanent, tag) {
 				for _, check := range []string{"audit unclaimed", "audit taken_unclaimed"} { // the latter where it has no events
@@ -181,18 +205,6 @@ func (s *strike) purgeEvents() {
 		return err
 	})
 	s.note("events purged")
-}
-
-// excuseRollback declares what docs/guarantees.md excludes while generators run through a restore of JetStream: a
-// generator that does not know that these IDs were handed out may hand them out again, until the operator has moved
-// max_id.
-func (s *strike) excuseRollback(tag string, ids bus.Range, from time.Time) {
-	until := from.Add(2 * time.Minute)
-	for _, check := range []string{"twice", "order"} {
-		s.judge.Excuse(judge.Excuse{
-			Check: check, Tag: tag, IDs: ids, From: from, Until: until, Why: "JetStream was restored while generators ran",
-		})
-	}
 }
 
 // wipe deletes all streams but some, and writes the record of the installation again, as docs/cluster.md says.

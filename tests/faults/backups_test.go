@@ -71,10 +71,8 @@ var backups = []scenario{
 // loseRecords deletes all buckets, while no generator runs.
 func (in *installation) loseRecords() {
 	in.Helper()
-	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys, bus.BucketLedger} {
-		if in.mysql || bucket != bus.BucketLedger {
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bucket))
-		}
+	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys} {
+		kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bucket))
 	}
 }
 

@@ -171,10 +171,10 @@ var databases = []scenario{
 		},
 	},
 	{
-		fault: "a row has the name of a strict tag", in: []setup{inMySQL}, alert: "segment.shadowed.invoice",
+		fault: "a row has the name of a strict tag", in: []setup{inMySQL}, alert: "tag.shadowed.invoice",
 		strike: func(in *installation) {
 			in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('invoice', 5000000, 100)")
-			in.alerted("segment.shadowed.invoice", "")
+			in.alerted("tag.shadowed.invoice", "")
 			in.more(100)
 			if id := in.take(invoice); id >= 5_000_000 || in.maxID(invoice) != 5_000_000 {
 				in.Errorf("ID %d came: the row is served", id)

@@ -35,7 +35,7 @@ type scenario struct {
 var none = []string{}
 
 func TestFaults(t *testing.T) {
-	for _, rows := range [][]scenario{networks, workers, processes, databases, claims, installations, backups} {
+	for _, rows := range [][]scenario{networks, workers, processes, databases, claims, losses, installations, backups} {
 		for _, row := range rows {
 			for _, where := range row.in {
 				t.Run(row.fault+"/"+where.name, func(t *testing.T) {

@@ -27,12 +27,16 @@ var installations = []scenario{
 	},
 	{
 		fault: "JetStream lost everything", in: []setup{kvAlone}, tags: none,
+		flags: []string{"--max-wait", "1s"},
 		strike: func(in *installation) {
 			in.take(order)
 			putBack := in.lose("KV_"+bus.BucketInstallation, "KV_"+bus.BucketTags, "KV_"+bus.BucketWorkers, events.Stream)
 			putBack()
 			in.leaf("tag", "add", order, "--step", "100", "--max-id", "5000") // nobody may guess how far it was
 			in.above(order, 5000)
+			in.refused("unknown", 1, bus.StoreUnavailable, "")
+			in.leaf("tag", "advance", "--all")
+			in.refused("unknown", 1, bus.UnknownTag, "")
 			in.ready(2)
 		},
 	},

@@ -51,7 +51,7 @@ const texts = {
   "segment.ending": (b) => `80 % of the IDs up to ${id(b.limit)} are reserved, ${count(b.left)} are not. Raise the limit, or use another tag`,
   "segment.recovered": (b) => `${b.episode.replace("_", " ")} is over`,
   "tag.shadowed": (b) => b.error,
-  "tag.damaged": (b) => `the tag is refused: ${b.error}`,
+  "tag.damaged": (b) => `nothing more is reserved: ${b.error}`,
   "tag.recovered": (b) => (b.episode === "shadowed" ? "no row of leaf_alloc has the name of this tag any more" : "its record can be read again"),
   "nats.degraded": (b) => `NATS is degraded: ${b.cause}`,
   "records.unavailable": (b) => `JetStream lost records, or their bucket was changed: ${b.error}`,
