@@ -24,7 +24,7 @@ const (
 	beats = 64
 	// loadTimeout bounds a read. It can be repeated safely, and its answer may be lost with the connection.
 	loadTimeout = 2 * time.Second
-	// creationLook is how old a look for losses may be before a tag is created.
+	// creationLook is how old a look for losses may be before a tag is created, or counts as unknown.
 	creationLook = 100 * time.Millisecond
 )
 
@@ -131,6 +131,16 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 		}
 	}
 	s, _, err := r.load(ctx, b, tag)
+	looked := r.Err() != nil || time.Since(time.Unix(0, r.looked.Load())) < creationLook
+	if !errors.Is(err, errRemade) && (err != nil || s.Revision != 0 || looked) {
+		return s, err
+	}
+	if _, err := r.look(ctx); err != nil { // another bucket may be in the place of the one that had the record
+		return s, err
+	}
+	if now := r.bucket.Load(); now.first != b.first {
+		s, _, err = r.load(ctx, *now, tag)
+	}
 	return s, err
 }
 
@@ -149,12 +159,17 @@ func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocat
 	return s, msg.Sequence, err
 }
 
+// errRemade: the record was written for a later bucket than the one that this generator knows.
+var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, bus.BucketTags)
+
 // storedTag reads a record as the bucket has it.
 func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocator.Stored, error) {
 	t, of, err := decodeRecord(tag, data)
 	switch {
 	case err != nil:
 		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err
+	case of > b.first:
+		return allocator.Stored{}, errRemade
 	case of != b.first: // it was written for an earlier bucket
 		return allocator.Stored{}, nil
 	}
@@ -176,6 +191,7 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 		if lost, err := r.look(ctx); err != nil || lost != nil && !(known && errors.Is(lost, allocator.ErrTagsLost)) {
 			return 0, errors.Join(err, lost)
 		}
+		b = *r.bucket.Load() // the bucket may have been made again
 	}
 	data, err := encodeTag(t, b.first)
 	if err != nil {
@@ -184,7 +200,11 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 	subject := subjectOf(bus.BucketTags) + t.Name
 	made, err := r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(revision))
 	if revision == 0 && errors.Is(err, allocator.ErrConflict) {
-		if s, is, loadErr := r.load(ctx, b, t.Name); loadErr == nil && s.Revision == 0 && is != 0 {
+		s, is, loadErr := r.load(ctx, b, t.Name)
+		if loadErr == nil && s.Revision == 0 && is != 0 {
+			_, loadErr = r.look(ctx) // else the record may be a good one of another bucket
+		}
+		if loadErr == nil && s.Revision == 0 && is != 0 && r.bucket.Load().first == b.first {
 			made, err = r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(is))
 		}
 	}
@@ -267,6 +287,10 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 	b, err := findTags(ctx, r.cfg)
 	var m *marker
 	if err == nil {
+		if old := r.bucket.Load(); old != nil && old.first != b.first {
+			r.bucket.Store(&b)
+			r.wake()
+		}
 		m, err = b.marker(ctx)
 	}
 	switch {

@@ -307,6 +307,9 @@ func (s *session) take(m *nats.Msg) error {
 		return nil
 	}
 	stored, err := storedTag(s.tagsBucket, key, m.Data, s.at)
+	if errors.Is(err, errRemade) {
+		return err
+	}
 	if err == nil && stored.Revision == 0 {
 		return nil
 	}

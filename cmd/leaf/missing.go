@@ -34,6 +34,7 @@ func warnMissing(w io.Writer, missing admin.MissingTags) {
 
 // adds is the command that says where a missing tag begins.
 func adds(t admin.MissingTag) string {
+	t.End = max(t.End, 2) // 1 is what a new tag begins at, which is refused while records are lost
 	switch {
 	case t.Order == bus.OrderStrict:
 		return fmt.Sprintf("`leaf tag add %s --order strict --max-id N`, with N above all IDs that your services got", t.Tag)

@@ -35,6 +35,9 @@ var installations = []scenario{
 			in.leaf("tag", "add", order, "--step", "100", "--max-id", "5000") // nobody may guess how far it was
 			in.above(order, 5000)
 			in.refused("unknown", 1, bus.StoreUnavailable, "")
+			in.leaf("tag", "add", idle, "--max-id", "2")
+			in.leaf("tag", "add", invoice, "--order", "strict", "--max-id", "2")
+			in.leaf("tag", "add", coupon, "--opaque=53", "--max-id", "2")
 			in.leaf("tag", "advance", "--all")
 			in.refused("unknown", 1, bus.UnknownTag, "")
 			in.ready(2)

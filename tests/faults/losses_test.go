@@ -64,8 +64,9 @@ var losses = []scenario{
 				in.Errorf("a tag is created: %v", err)
 			}
 			kit.Leaf(in.T, "tag", "advance", "--all", "-s", in.url).Want(in.T, 1, late+" is missing", order+" is missing")
-			in.leaf("tag", "add", order, "--max-id", "2")
-			in.leaf("tag", "add", late, "--max-id", "2") // a mistake
+			for _, add := range [][]string{{late}, {order}, {idle}, {invoice, "--order", "strict"}, {coupon, "--opaque=53"}} {
+				in.leaf(append([]string{"tag", "add", "--max-id", "2"}, add...)...) // late's is a mistake
+			}
 			in.leaf("tag", "advance", "--all")
 			in.above(late, highest+1)
 			in.ready(2)
