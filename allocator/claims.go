@@ -294,7 +294,7 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	case err != nil:
 		return Stored{}, err
 	case row.Kind == KindStrict || row.Kind == KindOpaque:
-		return Stored{}, fmt.Errorf("%w: %s is of kind %s, and its record is lost: restore a backup", ErrUnavailable, tag, row.Kind)
+		return Stored{}, fmt.Errorf("%w: %s is of kind %s, and its record is lost: restore a backup", ErrTagsLost, tag, row.Kind)
 	case row.MaxID == 0:
 		return Stored{}, unknown
 	case row.Problem != nil:

@@ -2,7 +2,6 @@ package allocator_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -25,27 +24,28 @@ func TestPropose(t *testing.T) {
 		mark, limit int64
 		n           int64
 		want        allocator.Range // zero: an error
+		moves       int             // how often the store is moved up before
 	}{
-		"a step":                           {alone: true, end: 51, n: 1, want: ids(51, 60)},
-		"more than a step":                 {alone: true, end: 51, n: 25, want: ids(51, 75)},
-		"strict":                           {order: strict, end: 51, n: 3, want: ids(51, 53)},
-		"opaque, beside a database":        {order: opaque9, end: 51, n: 1, want: ids(51, 60)},
-		"a row":                            {end: 51, n: 1, want: ids(51, 60)},
-		"a batch of a row":                 {end: 51, n: 25, want: ids(51, 75)},
-		"a row that is ahead":              {end: 51, row: 101, n: 1, want: ids(101, 110)},
-		"a row below the end":              {end: 51, row: 21, n: 1},
-		"a row below the mark":             {end: 51, mark: 71, n: 1},
-		"a record below the mark":          {alone: true, end: 51, mark: 71, n: 1},
-		"the last IDs":                     {alone: true, end: 51, limit: 53, n: 3, want: ids(51, 53)},
-		"the last IDs of a row":            {end: 51, limit: 53, n: 2, want: ids(51, 53)},
-		"too few are left":                 {alone: true, end: 51, limit: 53, n: 4},
-		"too few are left of strict IDs":   {order: strict, end: 51, limit: 53, n: 4},
-		"a share of what is left":          {alone: true, end: 1, limit: 320, n: 1, want: ids(1, 5)},
-		"more than the share is wanted":    {alone: true, end: 1, limit: 320, n: 9, want: ids(1, 9)},
-		"a step that is less than that":    {alone: true, end: 1, limit: 641, n: 1, want: ids(1, 10)},
-		"a row above the limit":            {end: 51, row: 101, limit: 100, n: 1},
-		"the largest IDs":                  {alone: true, end: math.MaxInt64 - 2, n: 2, want: ids(math.MaxInt64-2, math.MaxInt64-1)},
-		"the share of a domain, at a time": {order: opaque9, end: 999_999_900, n: 1, want: ids(999_999_900, 999_999_900)},
+		"a step":                            {alone: true, end: 51, n: 1, want: ids(51, 60)},
+		"more than a step":                  {alone: true, end: 51, n: 25, want: ids(51, 75)},
+		"strict":                            {order: strict, end: 51, n: 3, want: ids(51, 53)},
+		"opaque, beside a database":         {order: opaque9, end: 51, n: 1, want: ids(51, 60)},
+		"a row":                             {end: 51, n: 1, want: ids(51, 60)},
+		"a batch of a row":                  {end: 51, n: 25, want: ids(51, 75)},
+		"a row that is ahead":               {end: 51, row: 101, n: 1, want: ids(101, 110)},
+		"a row below the end":               {end: 51, row: 21, n: 1, want: ids(51, 60), moves: 1},
+		"a record and a row below the mark": {end: 51, mark: 71, n: 1, want: ids(71, 80), moves: 2},
+		"a record below the mark":           {alone: true, end: 51, mark: 71, n: 1, want: ids(71, 80), moves: 1},
+		"the last IDs":                      {alone: true, end: 51, limit: 53, n: 3, want: ids(51, 53)},
+		"the last IDs of a row":             {end: 51, limit: 53, n: 2, want: ids(51, 53)},
+		"too few are left":                  {alone: true, end: 51, limit: 53, n: 4},
+		"too few are left of strict IDs":    {order: strict, end: 51, limit: 53, n: 4},
+		"a share of what is left":           {alone: true, end: 1, limit: 320, n: 1, want: ids(1, 5)},
+		"more than the share is wanted":     {alone: true, end: 1, limit: 320, n: 9, want: ids(1, 9)},
+		"a step that is less than that":     {alone: true, end: 1, limit: 641, n: 1, want: ids(1, 10)},
+		"a row above the limit":             {end: 51, row: 101, limit: 100, n: 1},
+		"the largest IDs":                   {alone: true, end: math.MaxInt64 - 2, n: 2, want: ids(math.MaxInt64-2, math.MaxInt64-1)},
+		"the share of a domain, at a time":  {order: opaque9, end: 999_999_900, n: 1, want: ids(999_999_900, 999_999_900)},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			w := newWorld(t)
@@ -65,6 +65,11 @@ func TestPropose(t *testing.T) {
 				w.numbers.SetRow(allocator.Row{Name: "order", MaxID: c.row, Step: 10})
 			}
 			g.index.Observe("order", c.mark)
+			for range c.moves {
+				if moved, ok := errors.AsType[*allocator.AdvancedError](g.refused("order", allocator.ErrConflict)); !ok || moved.Seen < c.want.First {
+					t.Errorf("it was moved up: %+v", moved)
+				}
+			}
 			grant, err := g.Reserve(t.Context(), "order", c.n)
 			if c.want == (allocator.Range{}) {
 				if err == nil || w.record("order").Last != (allocator.Claim{}) {
@@ -314,103 +319,6 @@ func TestClaimUncertain(t *testing.T) {
 	}
 }
 
-// TestBasis (N6): a claim is based on a record that was loaded, acknowledged, pushed or watched less than 100 ms ago. Else it is
-// loaded. The time before the call counts: after a restore its revision may mean another record.
-func TestBasis(t *testing.T) {
-	for name, c := range map[string]struct {
-		learn func(w *world, g *gen)
-		late  string // this answer comes 101 ms late
-	}{
-		"loaded": {learn: func(w *world, g *gen) {
-			g.failing("advance", allocator.ErrConflict)
-			g.refused("order", allocator.ErrConflict)
-			g.on(nil, nil)
-		}},
-		"acknowledged":       {learn: func(w *world, g *gen) { g.want("order", 1, 21, 30) }},
-		"acknowledged, late": {learn: func(w *world, g *gen) { g.want("order", 1, 21, 30) }, late: "swap"},
-		"pushed": {learn: func(w *world, g *gen) {
-			time.Sleep(time.Second)
-			g.Push(w.raise("order", 0, 1))
-		}},
-		"watched": {learn: func(w *world, g *gen) {
-			g.start()
-			time.Sleep(time.Second)
-			w.raise("order", 0, 1)
-			synctest.Wait()
-		}},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			w := newWorld(t)
-			w.make(allocator.Tag{Name: "order"})
-			g := w.join("one")
-			g.wantIDs("order", 1, 1) // it is in memory
-			synctest.Wait()
-			g.on(nil, func(call string) error {
-				if call == c.late {
-					time.Sleep(101 * time.Millisecond)
-				}
-				return nil
-			})
-			c.learn(w, g)
-			g.on(nil, nil)
-			loads := func() int {
-				return len(slices.DeleteFunc(g.called(false), func(call string) bool { return call != "load" }))
-			}
-			want := 0
-			if c.late != "" {
-				want = 1
-			}
-			loads()
-			time.Sleep(100 * time.Millisecond * time.Duration(1-want))
-			if _, err := g.Reserve(t.Context(), "order", 1); err != nil || loads() != want {
-				t.Errorf("Reserve: %v; it was loaded, or not, by mistake", err)
-			}
-			time.Sleep(101 * time.Millisecond)
-			if _, err := g.Reserve(t.Context(), "order", 1); err != nil || loads() != 1 {
-				t.Errorf("Reserve: %v; it was not loaded after 101 ms", err)
-			}
-		})
-	}
-}
-
-// TestRaised (N7): a record below what this generator knows gets all that it knows: end, floor and rules. There is an alert, after
-// the acknowledgement. An old server's answer changes nothing.
-func TestRaised(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.numbers = nil
-		w.make(allocator.Tag{Name: "order"})
-		g := w.join("one")
-		g.wantIDs("order", 1, 1)
-		old := w.records.Snapshot()
-		g.Push(w.write("order", func(s allocator.Stored) (allocator.Tag, error) {
-			to := int64(500)
-			return s.Change(allocator.Change{MaxID: &to, RulesChange: changeOf(t, `{"limit":"9000"}`)}, 0)
-		}))
-		g.wantIDs("order", 1, 500)
-
-		time.Sleep(time.Second)
-		g.stale = map[string]allocator.Stored{"order": old["order"]} // a deposed leader's
-		g.refused("order", allocator.ErrConflict)
-		if n := len(published[allocator.Regressed](&g.events)); n > 0 || w.record("order").MaxID < 500 {
-			t.Errorf("%d alerts by a stale answer; the record is %+v", n, w.record("order"))
-		}
-		g.stale = nil
-
-		w.records.Restore(old)
-		time.Sleep(time.Second)
-		seen := g.Seen("order")
-		err := g.refused("order", allocator.ErrConflict)
-		if moved, ok := errors.AsType[*allocator.AdvancedError](err); !ok || moved.Got != old["order"].MaxID || moved.Seen != seen {
-			t.Errorf("error %v", err)
-		}
-		if s := w.record("order"); s.MaxID != seen || s.Floor != 500 || s.Limit != 9000 || s.Version != 1 {
-			t.Errorf("the record is %+v", s)
-		}
-		g.want("order", 1, seen, seen+9)
-	})
-}
-
 // TestOpaqueClaim: no number of an opaque tag is claimed while its key is not there.
 func TestOpaqueClaim(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -425,42 +333,4 @@ func TestOpaqueClaim(t *testing.T) {
 		g.keys = nil
 		g.want("order", 1, 1, 10)
 	})
-}
-
-// TestClaimRecorded: the record says who claimed a range, when, and with which step. What operators do keeps that.
-func TestClaimRecorded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.make(allocator.Tag{Name: "order"})
-		var want allocator.Claim
-		for i, run := range []string{"one", "two", "one"} {
-			time.Sleep(time.Minute)
-			first := 1 + 10*int64(i)
-			want = allocator.Claim{First: first, Last: first + 9, Node: "node of " + run, Run: run, Step: 7, Time: allocator.Now()}
-			w.join(run).want("order", 1, first, first+9)
-			if s := w.record("order"); s.Last != want || s.Updated != want.Time {
-				t.Errorf("the record is %+v, want the last claim %+v", s, want)
-			}
-		}
-		to := int64(100)
-		if _, s, err := w.join("three").Change(t.Context(), "order", allocator.Change{MaxID: &to}, false); err != nil || s.Last != want {
-			t.Errorf("after a new max_id the record is %+v, %v", s, err)
-		}
-	})
-}
-
-// TestClaimUnreadable: a claim that cannot be read is none, and no error.
-func TestClaimUnreadable(t *testing.T) {
-	for text, want := range map[string]allocator.Claim{
-		`{"first":"1","last":"10","node":"one","more":1}`:      {First: 1, Last: 10, Node: "one"},
-		`{"first":"1","last":"10","node":"one","time":"noon"}`: {},
-		`{"first":"1","last":10}`:                              {},
-		`7`:                                                    {},
-		`null`:                                                 {},
-	} {
-		got := allocator.Claim{Node: "before"}
-		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
-			t.Errorf("%s reads as %+v, %v; want %+v", text, got, err, want)
-		}
-	}
 }

@@ -55,6 +55,9 @@ func (a *Allocator) keepRows() {
 				a.rewatched.Store(false)
 			}
 		}
+		if err != nil {
+			wait = min(wait, lastPause) // a look is cheap, and to read all rows again is not
+		}
 		switch leads := a.cfg.Leads(); {
 		case !leads: // two polls in a row count
 			clear(p.ahead)
@@ -68,7 +71,6 @@ func (a *Allocator) keepRows() {
 		a.polled.Store(err == nil && !p.doubted)
 		if err != nil && a.ctx.Err() == nil {
 			a.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
-			wait = min(wait, lastPause)
 		}
 		if !pause(a.ctx, wait, nil) {
 			return
@@ -184,7 +186,7 @@ func (p *poll) all(ctx context.Context, names []string, ahead map[string]int64) 
 			ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 			defer cancel()
 			err := p.a.settle(ctx, name, ahead[name])
-			if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrUnknownTag) {
+			if errors.Is(err, ErrUnavailable) { // any other error is about this tag alone; the next poll looks at it again
 				mu.Lock()
 				failed = err
 				mu.Unlock()

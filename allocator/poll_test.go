@@ -96,6 +96,9 @@ func TestPoll(t *testing.T) {
 			if s.MaxID != c.end || s.Floor != c.floor && !c.dead || s.Deleted != c.dead {
 				t.Errorf("the record is %+v, want it to end at %d, the floor %d, deleted: %v", s, c.end, c.floor, c.dead)
 			}
+			if mark := w.row("order").Mark; c.dead && mark != c.end { // written before the tombstone
+				t.Errorf("the mark is %d", mark)
+			}
 			polls(5) // a row below a new record is raised, and then nothing changes
 			got := w.row("order")
 			if got.Problem = nil; got.MaxID > 0 && c.row.Step == 0 {
@@ -295,7 +298,7 @@ func TestPollFails(t *testing.T) {
 		if !g.Polled() || w.record("order").MaxID != 30 {
 			t.Errorf("polled: %v, the record is %+v", g.Polled(), w.record("order"))
 		}
-		g.failing("peek", errAway)
+		g.failing("peek", allocator.ErrUnavailable)
 		w.sql("other", 30)
 		if polls(1); g.Polled() {
 			t.Error("a poll that could not look at a tag was a success")
@@ -333,7 +336,7 @@ func TestAdopt(t *testing.T) {
 		}, want: 50},
 		"no row":               {err: allocator.ErrUnknownTag},
 		"only a mark":          {before: func(w *world, _ *gen) { w.mark("order", 40, "trend") }, err: allocator.ErrUnknownTag},
-		"the name was strict":  {before: func(w *world, _ *gen) { w.sql("order", 30); w.mark("order", 40, "strict") }, err: allocator.ErrUnavailable},
+		"the name was strict":  {before: func(w *world, _ *gen) { w.sql("order", 30); w.mark("order", 40, "strict") }, err: allocator.ErrTagsLost},
 		"others must answer":   {before: func(w *world, g *gen) { w.sql("order", 30); g.silent = errAway }, err: errAway},
 		"the database is away": {before: func(w *world, g *gen) { w.sql("order", 30); g.failing("peek", errAway) }, err: errAway},
 		"a row with a bad step": {before: func(w *world, _ *gen) {

@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"testing"
@@ -64,9 +65,11 @@ func TestHealed(t *testing.T) {
 		order   allocator.Order
 		restore func(w *world, g *gen, old map[string]allocator.Stored)
 		heals   bool
+		rules   string // of the operator; empty: a limit
 	}{
-		"set back":         {restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
-		"set back, strict": {order: strict, restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
+		"set back, and nothing was ruled": {restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true, rules: `{}`},
+		"set back":                        {restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
+		"set back, strict":                {order: strict, restore: func(w *world, _ *gen, old map[string]allocator.Stored) { w.records.Restore(old) }, heals: true},
 		"set back, and then written": {restore: func(w *world, _ *gen, old map[string]allocator.Stored) {
 			w.records.Restore(old)
 			w.write("order", func(s allocator.Stored) (allocator.Tag, error) { s.Description = "x"; return s.Tag, nil })
@@ -102,7 +105,8 @@ func TestHealed(t *testing.T) {
 			g := w.join("one").start()
 			g.wantIDs("order", 1, 1)
 			old := w.records.Snapshot()
-			if err := change(allocator.Change{MaxID: new(int64(500)), RulesChange: changeOf(t, `{"limit":"9000"}`)})(g); err != nil {
+			c.rules = cmp.Or(c.rules, `{"limit":"9000"}`)
+			if err := change(allocator.Change{MaxID: new(int64(500)), RulesChange: changeOf(t, c.rules)})(g); err != nil {
 				t.Fatal(err)
 			}
 			g.wantIDs("order", 1, 500)

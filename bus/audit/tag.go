@@ -118,8 +118,8 @@ func (t *tagTrail) between(last, next int64) (lost, skipped int64) {
 func record(c admin.TagClaims) (found []Contradiction) {
 	if c.MaxID > 0 && c.MaxID < c.End {
 		found = append(found, Contradiction{Kind: StoreBehind, Tag: c.Tag, First: c.MaxID, Last: c.End - 1, Message: fmt.Sprintf(
-			"the database has max_id %d, and all IDs below %d are claimed: the database went backwards. No ID repeats: the next refill "+
-				"moves it up, and `leaf tag advance %s` does so now", c.MaxID, c.End, c.Tag)})
+			"the database has max_id %d, and all IDs below %d are claimed: the database went backwards. No ID repeats: "+
+				"the next refill moves it up, and `leaf tag advance %s` does so now", c.MaxID, c.End, c.Tag)})
 	}
 	if l := c.Last; l != nil && (l.First < 1 || l.Last < l.First || l.Last >= int64(c.End)) {
 		found = append(found, Contradiction{Kind: DamagedRecord, Tag: c.Tag, First: bus.ID(l.First), Last: bus.ID(l.Last), Message: fmt.Sprintf(

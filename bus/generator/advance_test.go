@@ -172,6 +172,13 @@ func TestAdvanceBeyondASilentGenerator(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, s, "newer", nil, inKV)
+	js, err := jetstream.New(nc)
+	if err == nil {
+		err = js.DeleteStream(t.Context(), events.Stream)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	refused("new", admin.AdvanceRequest{Tag: "order.us", Without: []string{"gone"}})
 }
 

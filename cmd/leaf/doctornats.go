@@ -154,7 +154,8 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 				log.Error(err.Error())
 			}
 			if bucket == bus.BucketTags && c.MaxBytes > 0 && !d.wantsSizes {
-				log.Error(fmt.Sprintf("stream %s may have %s at most, and once it is full no range is claimed", s.name, inMiB(uint64(c.MaxBytes))),
+				most := inMiB(uint64(c.MaxBytes))
+				log.Error(fmt.Sprintf("stream %s may have %s at most, and once it is full no range is claimed", s.name, most),
 					"fix", "nats stream edit "+s.name+" --max-bytes=-1")
 			}
 		} else {

@@ -106,8 +106,9 @@ func (d *doctor) records(ctx context.Context, log *slog.Logger) (string, error) 
 		}
 	}
 	if len(behind) > 0 {
-		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next refill, and within --tag-refresh "+
-			"(docs/mysql.md)", "max_id of %s in the database is below the tag's record: %s", counted(len(behind), "tag"), some(behind))
+		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next refill, "+
+			"and within --tag-refresh (docs/mysql.md)",
+			"max_id of %s in the database is below the tag's record: %s", counted(len(behind), "tag"), some(behind))
 	}
 	found := fmt.Sprintf("%s compared: no row is below its record", counted(compared, "tag"))
 	if len(ahead) == 0 {
@@ -140,8 +141,9 @@ func (d *doctor) unclaimed(ctx context.Context, ahead []string, log *slog.Logger
 	}
 	if len(found) > 0 {
 		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", counted(len(found), "tag"), some(found)),
-			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another program does, take its account away: "+
-				"after a failover of the database that lost writes, its IDs and those of Leafbus can be the same (docs/moving.md)")
+			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another "+
+				"program does, take its account away: after a failover of the database that lost writes, its IDs and "+
+				"those of Leafbus can be the same (docs/moving.md)")
 	}
 	return nil
 }

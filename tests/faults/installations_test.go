@@ -34,7 +34,7 @@ var installations = []scenario{
 			putBack()
 			in.leaf("tag", "add", order, "--step", "100", "--max-id", "5000") // nobody may guess how far it was
 			in.above(order, 5000)
-			in.refused("unknown", 1, bus.StoreUnavailable, "tags are lost")
+			in.refused("unknown", 1, bus.StoreUnavailable, "")
 			in.leaf("tag", "advance", "--all")
 			in.refused("unknown", 1, bus.UnknownTag, "")
 			in.ready(2)

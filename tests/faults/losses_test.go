@@ -58,8 +58,8 @@ var losses = []scenario{
 			highest := in.take(late)
 			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketTags))
 			in.nodes[0] = kit.Begin(in.T, in.nodes[0].Dir, args...)
-			in.refused(order, 1000, bus.StoreUnavailable, "lost")
-			in.refused(late, 1000, bus.StoreUnavailable, "lost")
+			in.refused(order, 1000, bus.StoreUnavailable, "")
+			in.refused(late, 1000, bus.StoreUnavailable, "")
 			if err := in.create(`{"tag":"late"}`); !is(err, bus.StoreUnavailable) {
 				in.Errorf("a tag is created: %v", err)
 			}

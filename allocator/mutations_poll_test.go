@@ -1,0 +1,66 @@
+//go:build mutations
+
+package allocator_test
+
+// pollMutations break what keeps rows and records equal, P1 to P6.
+var pollMutations = []mutation{
+	{name: "P1: a new row waits for its first request", by: "TestPoll", edits: []edit{
+		{"poll.go", "		case !known, e.deleted, r.MaxID < e.end", "		case !known:\n			rows++\n		case e.deleted, r.MaxID < e.end"}}},
+	{name: "P1: what was known before a loss has no record", by: "TestTagsLost", edits: []edit{
+		{"index.go", "			e.revision, e.deleted = 0, false\n", ""}}},
+	{name: "P2: a row that is missing once is gone", by: "TestPoll", edits: []edit{
+		{"poll.go", "		if p.missing[name] && !doubted {", "		if !doubted {"}}},
+	{name: "P2: a tag whose row is gone stays", by: "TestPoll", edits: []edit{
+		{"poll.go", "			question = append(question, name)\n		}\n	}\n	p.warn", "		}\n	}\n	p.warn"}}},
+	{name: "P2: a row that is gone leaves no mark", by: "TestPoll", edits: []edit{
+		{"poll.go", "		if err := a.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {\n			return err\n		}\n", ""}}},
+	{name: "P2: a creation that is under way is undone", by: "TestNewTagWithoutRow", edits: []edit{
+		{"poll.go", "		if time.Since(s.Updated) < 2*a.cfg.Refresh {", "		if false {"}}},
+	{name: "P2: a table that was emptied removes all tags", by: "TestDoubt", edits: []edit{
+		{"poll.go", "doubted := len(gone)+rows >= fewRows && len(gone) > rows", "doubted := false"}}},
+	{name: "P2: a few rows cannot be removed", by: "TestDoubt", edits: []edit{
+		{"poll.go", "doubted := len(gone)+rows >= fewRows && ", "doubted := "}}},
+	{name: "P2: a generator is ready though it doubts the table", by: "TestDoubt", edits: []edit{
+		{"poll.go", "a.polled.Store(err == nil && !p.doubted)", "a.polled.Store(err == nil)"}}},
+	{name: "P3: a row of a tombstone is not served", by: "TestPoll", edits: []edit{
+		{"poll.go", "		t.Deleted, t.Step, t.Updated = false, row.Step, Now()\n", ""}}},
+	{name: "P3: a tag is alive below what was in use", by: "TestPoll", edits: []edit{
+		{"poll.go", "		end = max(end, row.MaxID, row.Mark)\n", "		end = row.MaxID\n"}}},
+	{name: "P3: no floor keeps old ranges from being used", by: "TestPoll", edits: []edit{
+		{"poll.go", "		t = t.Rise(end, end)\n", "		t = t.Rise(end, 0)\n"}}},
+	{name: "P4: a range that is about to be claimed is skipped", by: "TestPoll", edits: []edit{
+		{"poll.go", "if was, ok := p.ahead[r.Name]; ok && was > e.end {", "if true {"},
+		{"poll.go", "	was := p.ahead\n", "	was := ahead\n"}}},
+	{name: "P4: the record rises to the present reading", by: "TestPollRises", edits: []edit{
+		{"poll.go", "t.Rise(min(ahead, row.MaxID), 0)", "t.Rise(row.MaxID, 0)"}}},
+	{name: "P4: the record does not rise", by: "TestPoll", edits: []edit{
+		{"poll.go", "t.Rise(min(ahead, row.MaxID), 0)", "t.Rise(0, 0)"}}},
+	{name: "P5: a database that went backwards stays", by: "TestPoll", edits: []edit{
+		{"poll.go", "		if row.MaxID < end { // P5", "		if false { // P5"}}},
+	{name: "P5: the row is raised to the record, not to what is known", by: "TestPoll", edits: []edit{
+		{"poll.go", "	end := max(s.MaxID, a.cfg.Index.End(name)) //", "	end := s.MaxID //"}}},
+	{name: "P5: a database that went backwards is no alert", by: "TestPollAlerts", edits: []edit{
+		{"poll.go", "			a.cfg.Notify(Regressed{Tag: name, Got: row.MaxID, Seen: end, Action: Advanced})\n", ""}}},
+	{name: "P5: the record is read after the row", by: "TestPollLooksAgain", edits: []edit{
+		{"poll.go", "	row, err := a.cfg.Numbers.Peek(ctx, name)\n	if err != nil {\n		return err\n	}\n", "	row, err := a.cfg.Numbers.Peek(ctx, name)\n	if err != nil {\n		return err\n	}\n	end = max(end, a.cfg.Index.End(name)+9)\n"}}},
+	{name: "P6: a mark keeps another kind", by: "TestPoll", edits: []edit{
+		{"poll.go", "			if r.Mark < e.end || r.Kind != e.order.kind() {\n				question = append(question, r.Name)\n			}\n		case", "		case"}}},
+	{name: "P6: a strict tag without a mark has none", by: "TestPoll", edits: []edit{
+		{"poll.go", "	question = append(question, unmarked...)\n", "	_ = unmarked\n"}}},
+	{name: "P6: a strict tag whose name has a row has no mark", by: "TestPoll", edits: []edit{
+		{"poll.go", "			if r.Mark < e.end || r.Kind != e.order.kind() { // P6\n				question = append(question, r.Name)\n			}\n", ""}}},
+	{name: "a row with a strict tag's name is no alert", by: "TestPollAlerts", edits: []edit{
+		{"poll.go", "			p.a.cfg.Notify(Shadowed{name})\n", ""}}},
+	{name: "the alert of a row with a strict tag's name has no end", by: "TestPollAlerts", edits: []edit{
+		{"poll.go", "			p.a.cfg.Notify(Recovered{name, \"shadowed\"})\n", ""}}},
+	{name: "every generator polls", by: "TestPollLeads", edits: []edit{
+		{"poll.go", "		case !leads: //", "		case !leads && a == nil: //"}}},
+	{name: "what was seen before the lead changed counts", by: "TestPollLeads", edits: []edit{
+		{"poll.go", "			clear(p.missing)\n", ""}}},
+	{name: "a poll that failed is a success", by: "TestPollFails", edits: []edit{
+		{"poll.go", "				failed = err\n", ""}}},
+	{name: "a database that is not this installation's is polled", by: "TestPollFails", edits: []edit{
+		{"poll.go", "		err := a.cfg.Numbers.Check(ctx)\n", "		var err error\n"}}},
+	{name: "a step that SQL changes is ignored", by: "TestPolledStep", edits: []edit{
+		{"poll.go", "		t.Step = row.Step\n", ""}}},
+}
