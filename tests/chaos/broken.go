@@ -187,10 +187,8 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name: "opaque-key-of-each-run",
 		why:  "Each run of a generator has its own key of an opaque tag, so IDs repeat and reveal shows wrong numbers.",
 		edits: []edit{
-			{"bus/kvstore/keys.go", "opaque.New(r.Domain, r.Key)", "opaque.New(r.Domain, opaque.NewKey())"},
-			{"bus/kvstore/keys.go",
-				"if p != nil && (p.KeyID() != t.KeyID || p.Domain() != t.Order.Domain()) {",
-				"if p != nil && p.Domain() != t.Order.Domain() {"},
+			{"bus/kvstore/keys.go", "opaque.New(d, opaque.DeriveKey(k.master, tag, d))", "opaque.New(d, opaque.NewMaster())"},
+			{"bus/kvstore/keys.go", "p.KeyID() == t.KeyID && ", ""},
 		},
 		stores: bothStores, checks: []string{"twice", "domain", "reveal"},
 	},

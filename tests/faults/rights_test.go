@@ -102,7 +102,7 @@ func TestNoInboxShowsKeys(t *testing.T) {
 	mu.Unlock()
 	keys, err := js.KeyValue(t.Context(), bus.BucketKeys)
 	kit.Must(t, err)
-	key, err := keys.Get(t.Context(), "gift")
+	key, err := keys.Get(t.Context(), "master")
 	kit.Must(t, err)
 	if len(found) < 20 {
 		t.Fatalf("the spy saw %d messages", len(found))
