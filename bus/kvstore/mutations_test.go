@@ -52,6 +52,8 @@ func TestMutations(t *testing.T) {
 			"!(known || errors.Is(lost, allocator.ErrTagsLost))"}}},
 		{"a tag is created without the installation's record", "TestRecordsOfNoInstallation", []edit{{"records.go",
 			"	case !ok:\n", "	case !ok:\n		return nil, nil\n"}}},
+		{"a bucket is made without an installation", "TestRecordsOfNoInstallation", []edit{{"session.go",
+			"!errors.Is(lost, allocator.ErrTagsLost) { // then", "lost == unknown { // then"}}},
 		{"a bucket without its marker is taken for the one that had the tags", "TestRecordsEmptied",
 			[]edit{{"records.go",
 				"	case m != nil && *m == marker{have.ID, have.Tags}:",
