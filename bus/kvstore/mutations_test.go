@@ -96,7 +96,7 @@ func TestMutations(t *testing.T) {
 			[]edit{{"bucket.go", "	decoder.DisallowUnknownFields()\n", ""}}},
 		{"a tag's record at another key is used", "FuzzTagRecord",
 			[]edit{{"tagrecord.go", "r.Name != key || ", ""}}},
-		{"a record whose floor is above its end is used", "FuzzTagRecord",
+		{"a record with a floor above its end is used", "FuzzTagRecord",
 			[]edit{{"tagrecord.go", " && r.Floor <= r.End", ""}}},
 		{"a worker's record without an incarnation is used", "TestDamaged",
 			[]edit{{"workers.go", " || r.Incarnation == \"\"", ""}}},
@@ -114,7 +114,7 @@ func TestMutations(t *testing.T) {
 		{"equal revisions of two buckets count as one record", "TestRevisionAgain", []edit{{"workers.go",
 			"return e.Version == version && (known.Version != version || e == known), nil",
 			"return e.Version == version && (known.Version != version || true), nil"}}},
-		{"a worker whose record is damaged is given to another generator", "TestDamagedRefuses", []edit{{"workers.go",
+		{"a worker with a damaged record is given to another generator", "TestDamagedRefuses", []edit{{"workers.go",
 			"kv.Create(ctx, workerKey(r.Worker), record)", "kv.Put(ctx, workerKey(r.Worker), record)"}}},
 
 		// The installation's record.

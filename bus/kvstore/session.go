@@ -280,7 +280,7 @@ func (s *session) done() {
 	s.news = make(chan struct{})
 }
 
-// beatSoon sends an own write, whose answer comes to acked.
+// beatSoon sends an own write. Its answer comes to acked.
 func (s *session) beatSoon(ctx context.Context) {
 	s.beatAt, s.before = 0, s.at
 	go func() {
