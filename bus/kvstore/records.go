@@ -69,19 +69,24 @@ func NewRecords(cfg Config) *Records {
 var errNotOpen = fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why",
 	allocator.ErrUnavailable, bus.BucketTags)
 
-// Open opens the bucket of this installation, which it creates if it is missing. It may be called until it succeeds; an
-// error that matches [allocator.ErrRefused] will stay. It also succeeds where tags were lost: see [Records.Err].
+// Open opens the bucket of this installation, which it creates if it is missing and the installation's record is there.
+// It may be called until it succeeds; an error that matches [allocator.ErrRefused] will stay. It also succeeds where
+// tags were lost: see [Records.Err].
 func (r *Records) Open(ctx context.Context, own Installation) error {
 	r.own.Store(&own)
-	b, err := openRecords(ctx, r.cfg)
-	if err != nil {
-		return err
-	}
 	have, ok, err := ReadInstallation(ctx, r.cfg)
 	if err != nil {
 		return err
 	}
-	if ok && have.ID == own.ID && have.Tags == 0 { // no tag is created before it is noted
+	ours, open := ok && have.ID == own.ID, findTags
+	if ours {
+		open = openRecords
+	}
+	b, err := open(ctx, r.cfg)
+	if err != nil {
+		return err
+	}
+	if ours && have.Tags == 0 { // no tag is created before it is noted
 		if err := b.mark(ctx, r.cfg, own.ID, false); err != nil {
 			return err
 		}
