@@ -307,7 +307,10 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 		return Stored{}, err
 	}
 	floor, rules := c.known(tag)
-	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Rules: rules})
+	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Order: c.index.Order(tag), Rules: rules})
+	if known.Order != Trend { // somebody made a row of that name
+		return Stored{}, fmt.Errorf("%w: %s is, or was, %s, and its record is lost: restore a backup", ErrTagsLost, tag, known.Order.kind())
+	}
 	t := Tag{Name: tag, MaxID: max(row.MaxID, row.Mark, 1), Step: row.Step, Description: row.Description, Rules: known.Rules, Updated: Now()}
 	s, err := c.swap(ctx, t.Rise(known.End, known.Floor), 0)
 	if errors.Is(err, ErrConflict) { // another generator was first
