@@ -189,8 +189,11 @@ func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error
 		}
 		if ofDatabase && s.MaxID < claim.First && s.Last.First != 0 {
 			if left := claimTurn - time.Since(begun); left > 0 {
-				if newer, ok := c.turns.await(ctx, c, s, left); ok {
+				newer, ok := c.turns.await(ctx, c, s, left)
+				if ok {
 					s = newer
+				}
+				if ok || ctx.Err() == nil { // the watch may have shown what was known
 					continue
 				}
 			}

@@ -201,10 +201,10 @@ func TestPollLooksAgain(t *testing.T) {
 		g := w.join("one").start()
 		polls(1)
 		w.sql("order", 20)            // a replica that is behind, say
-		g.on(atFirst("peek", func() { // between the record and the row
-			w.sql("order", 51)
+		g.on(atFirst("peek", func() { w.sql("order", 51) }), atFirst("peek", func() { // just after the row was read
 			two.want("order", 1, 51, 60)
-		}), nil)
+			time.Sleep(time.Millisecond) // and the watch shows it
+		}))
 		polls(2)
 		if n := len(published[allocator.Regressed](&g.events)); n > 0 || w.record("order").MaxID != 61 {
 			t.Errorf("%d alerts on a row that is well; the record is %+v", n, w.record("order"))
