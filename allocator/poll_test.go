@@ -200,7 +200,7 @@ func TestPollLooksAgain(t *testing.T) {
 		two := w.join("two")
 		g := w.join("one").start()
 		polls(1)
-		w.sql("order", 20)            // a replica that is behind, say
+		w.sql("order", 20)                                                            // a replica that is behind, say
 		g.on(atFirst("peek", func() { w.sql("order", 51) }), atFirst("peek", func() { // just after the row was read
 			two.want("order", 1, 51, 60)
 			time.Sleep(time.Millisecond) // and the watch shows it

@@ -24,7 +24,10 @@ func refillsMySQL(l *lab) *table {
 	ways := []way{
 		l.calls(func(i int) error { return d.reserveAsLeaf(tags[i]) }),
 		l.calls(func(i int) error { return d.reserveBare(tags[i]) }),
-		l.calls(func(i int) error { _, _, err := numbers.Advance(l.ctx, tags[i], 1, allocator.DefaultStep, 1); return err }),
+		l.calls(func(i int) error {
+			_, _, err := numbers.Advance(l.ctx, tags[i], 1, allocator.DefaultStep, 1)
+			return err
+		}),
 	}
 
 	const leaf, bare, ours = 0, 1, 2
