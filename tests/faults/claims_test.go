@@ -145,23 +145,33 @@ var claims = []scenario{
 		},
 	},
 	{
-		// A generator with a key in memory goes on. None makes another key, or a bucket that would prevent a restore.
-		fault: "the keys of opaque tags are lost", in: []setup{kvAlone}, tags: none,
+		// A generator that has the key writes it back. None makes another one, or a bucket that would prevent a restore.
+		fault: "the key of opaque tags is lost", in: []setup{kvAlone}, tags: none,
 		strike: func(in *installation) {
 			in.take(coupon)
 			putBack := in.nats.save(bus.BucketKeys)
 			in.ready(1)
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketKeys))
+			lose := func() { kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketKeys)) }
+			lose()
 			_, err := in.request(coupon, 5000)
 			kit.Must(in.T, err)
+			testkit.Eventually(in.T, "the key that the generator has", func() bool {
+				kv, err := in.js.KeyValue(in.Context(), bus.BucketKeys)
+				if err == nil {
+					_, err = kv.Get(in.Context(), "master")
+				}
+				return err == nil
+			})
 			in.stop(0)
+			lose()
 			in.again(0)
 			in.refused(coupon, 1, bus.StoreUnavailable, bus.BucketKeys)
 			in.take(order)
 			if err := in.create(`{"tag":"gift","opaque":"53"}`); !is(err, bus.StoreUnavailable) {
 				in.Errorf("an opaque tag is created: %v", err)
 			}
-			if r := kit.Leaf(in.T, "doctor", "-s", in.url); !strings.Contains(r.Stdout, "lost the bucket "+bus.BucketKeys) {
+			in.lacking(1, "keys", bus.BucketKeys)
+			if r := kit.Leaf(in.T, "doctor", "-s", in.url); !strings.Contains(r.Stdout, "lost the master key") {
 				in.Errorf("leaf doctor: %s", r.Stdout)
 			}
 			if _, err := in.js.KeyValue(in.Context(), bus.BucketKeys); err == nil {
