@@ -189,8 +189,11 @@ func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error
 		}
 		if ofDatabase && s.MaxID < claim.First && s.Last.First != 0 {
 			if left := claimTurn - time.Since(begun); left > 0 {
-				if newer, ok := c.turns.await(ctx, c, s, left); ok {
+				newer, ok := c.turns.await(ctx, c, s, left)
+				if ok {
 					s = newer
+				}
+				if ok || ctx.Err() == nil { // the watch may have shown what was known
 					continue
 				}
 			}
@@ -307,7 +310,10 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 		return Stored{}, err
 	}
 	floor, rules := c.known(tag)
-	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Rules: rules})
+	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Order: c.index.Order(tag), Rules: rules})
+	if known.Order != Trend { // somebody made a row of that name
+		return Stored{}, fmt.Errorf("%w: %s is, or was, %s, and its record is lost: restore a backup", ErrTagsLost, tag, known.Order.kind())
+	}
 	t := Tag{Name: tag, MaxID: max(row.MaxID, row.Mark, 1), Step: row.Step, Description: row.Description, Rules: known.Rules, Updated: Now()}
 	s, err := c.swap(ctx, t.Rise(known.End, known.Floor), 0)
 	if errors.Is(err, ErrConflict) { // another generator was first

@@ -184,9 +184,12 @@ func TestClaimInTurn(t *testing.T) {
 			failed := make(chan error, 1)
 			go func() { _, err := one.Reserve(t.Context(), "order", 1); failed <- err }()
 			synctest.Wait()
-			if !c.used { // no claim is in the record
-				w.write("order", func(s allocator.Stored) (allocator.Tag, error) { s.Last = allocator.Claim{}; return s.Tag, nil })
-			}
+			w.write("order", func(s allocator.Stored) (allocator.Tag, error) { // the watch shows it while the second one waits
+				if !c.used {
+					s.Last = allocator.Claim{}
+				}
+				return s.Tag, nil
+			})
 			begin := time.Now()
 			two.want("order", 1, first+10, first+19)
 			if took := time.Since(begin); took < c.second || took > c.second+time.Millisecond {

@@ -48,5 +48,5 @@ var rulesMutations = []mutation{
 
 	// How long memory lasts.
 	{name: "a tag's outlast is ignored", by: "TestOutlast", edits: []edit{{"plan.go",
-		"cmp.Or(time.Duration(b.rulesLocked().Outlast), cfg.Outlast)", "cfg.Outlast"}}},
+		"cmp.Or(time.Duration(b.rulesLocked().Outlast), cfg.Outlast)", "cmp.Or(0, cfg.Outlast)"}}},
 }

@@ -4,13 +4,11 @@ package allocator_test
 
 // strictMutations are about strict tags.
 var strictMutations = []mutation{
-	// The promise. TestStrictOrder must find these two.
-	{name: "a request that came after the claim was sent is served", by: "TestStrictOrder", edits: []edit{{"strict.go",
-		"w != nil && w.number < p.before && w.n <=", "w != nil && w.n <="}}},
-	{name: "what is left over of a claim is kept", by: "TestStrictOrder", edits: []edit{
+	// The promise. The simulation must find these two.
+	{name: "what is left over of a claim is kept", edits: []edit{
 		{"strict.go", "	b.floor = grant.Last + 1\n", ""},
 		{"strict.go", "	b.taken += next - grant.First\n", "	b.taken += next - grant.First\n	if b.floor = next; next <= grant.Last {\n		b.installLocked(Range{next, grant.Last})\n	}\n"}}},
-	{name: "requests that came after they were passed on are served", by: "TestStrictOrder", edits: []edit{{"strict.go",
+	{name: "requests that came after they were passed on are served", edits: []edit{{"strict.go",
 		"a.passOn(b, c.PassedTo, p.n); err == nil {\n", "a.passOn(b, c.PassedTo, p.n); err == nil {\n				b.mu.Lock()\n				p.before = b.waiters.pushed\n				b.mu.Unlock()\n"}}},
 	{name: "the first contact serves a request that came later", by: "TestStrictFirstContact", edits: []edit{{"refill.go",
 		"before: p.before, sent: sent}, grant", "before: b.waiters.pushed, sent: sent}, grant"}}},

@@ -201,10 +201,10 @@ func TestPollLooksAgain(t *testing.T) {
 		g := w.join("one").start()
 		polls(1)
 		w.sql("order", 20)            // a replica that is behind, say
-		g.on(atFirst("peek", func() { // between the record and the row
-			w.sql("order", 51)
+		g.on(atFirst("peek", func() { w.sql("order", 51) }), atFirst("peek", func() { // just after the row was read
 			two.want("order", 1, 51, 60)
-		}), nil)
+			time.Sleep(time.Millisecond) // and the watch shows it
+		}))
 		polls(2)
 		if n := len(published[allocator.Regressed](&g.events)); n > 0 || w.record("order").MaxID != 61 {
 			t.Errorf("%d alerts on a row that is well; the record is %+v", n, w.record("order"))
@@ -334,11 +334,12 @@ func TestAdopt(t *testing.T) {
 			g.known.End = 50
 			g.index.Observe("order", 45)
 		}, want: 50},
-		"no row":               {err: allocator.ErrUnknownTag},
-		"only a mark":          {before: func(w *world, _ *gen) { w.mark("order", 40, "trend") }, err: allocator.ErrUnknownTag},
-		"the name was strict":  {before: func(w *world, _ *gen) { w.sql("order", 30); w.mark("order", 40, "strict") }, err: allocator.ErrTagsLost},
-		"others must answer":   {before: func(w *world, g *gen) { w.sql("order", 30); g.silent = errAway }, err: errAway},
-		"the database is away": {before: func(w *world, g *gen) { w.sql("order", 30); g.failing("peek", errAway) }, err: errAway},
+		"no row":                   {err: allocator.ErrUnknownTag},
+		"only a mark":              {before: func(w *world, _ *gen) { w.mark("order", 40, "trend") }, err: allocator.ErrUnknownTag},
+		"the name was strict":      {before: func(w *world, _ *gen) { w.sql("order", 30); w.mark("order", 40, "strict") }, err: allocator.ErrTagsLost},
+		"others know it as strict": {before: func(w *world, g *gen) { w.sql("order", 30); g.known.Order = allocator.Strict }, err: allocator.ErrTagsLost},
+		"others must answer":       {before: func(w *world, g *gen) { w.sql("order", 30); g.silent = errAway }, err: errAway},
+		"the database is away":     {before: func(w *world, g *gen) { w.sql("order", 30); g.failing("peek", errAway) }, err: errAway},
 		"a row with a bad step": {before: func(w *world, _ *gen) {
 			w.numbers.SetRow(allocator.Row{Name: "order", MaxID: 30, Problem: allocator.ErrDamaged})
 		}, err: allocator.ErrDamaged},

@@ -22,6 +22,12 @@ func newStrict(t *testing.T, from int64) *store {
 	return s
 }
 
+func strictTag(name string) allocator.Tag {
+	return allocator.Tag{Name: name, MaxID: 1, Order: allocator.Strict}
+}
+
+var errLost = errors.New("the answer was lost")
+
 // startStrict starts an allocator that knows the tag, and has taken the IDs 1 to 10 of it.
 func startStrict(t *testing.T, cfg allocator.Config) *allocator.Allocator {
 	a := start(t, cfg)

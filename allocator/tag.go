@@ -40,7 +40,7 @@ type Tag struct {
 	// Deleted marks a tombstone: it keeps MaxID, so that a tag that is created
 	// again continues above all that was handed out.
 	Deleted bool `json:"deleted,omitempty"`
-	// Last is the last range that was reserved, where the record is number and ledger at once.
+	// Last is the last range that was claimed.
 	Last Claim `json:"last,omitzero"`
 }
 

@@ -15,7 +15,6 @@ const (
 const (
 	BucketInstallation = "LEAF"
 	BucketTags         = "LEAF_TAGS"
-	BucketLedger       = "LEAF_LEDGER"
 	BucketWorkers      = "LEAF_WORKERS"
 	BucketKeys         = "LEAF_KEYS" // of opaque tags
 )

@@ -30,7 +30,7 @@ type (
 		Order string `json:"order,omitempty"`
 		// Opaque is the domain of an opaque tag, as in TagRecord. All that follows is about its numbers.
 		Opaque string `json:"opaque,omitempty"`
-		// End is above all IDs that were claimed, by the ledger, or by the tag's record in JetStream. 0: there is no record,
+		// End is above all IDs that were claimed, by the tag's record. 0: there is no record,
 		// and nothing was claimed; or Problem is set.
 		End bus.ID `json:"end,omitempty"`
 		// MaxID is the store's, read after End. 0: the store does not have the tag, or its record cannot be read.

@@ -65,7 +65,7 @@ type (
 		Last   int64            `json:"last,string,omitempty"`
 	}
 	// RecordsUnavailable is the body of the alert leaf.records.unavailable: JetStream lost the installation's record or the records of
-	// all tags, or somebody changed their bucket. Error says which. Tags whose records are there are served.
+	// all tags, somebody changed their bucket, or it cannot be written. Error says which.
 	RecordsUnavailable struct {
 		Node    string `json:"node"`
 		Error   string `json:"error"`

@@ -51,8 +51,8 @@ func (k kept) open(ctx context.Context) error {
 	return k.Records.Open(ctx, ours)
 }
 
-// kvTags creates tags in JetStream, and returns the records, and a function that sets them all back to how they are now, as
-// a restore does.
+// kvTags creates tags in JetStream, and returns the records, and a function that sets them all back to how they are
+// now, as a restore does.
 func kvTags(t *testing.T, s *embedded.Server, nc *nats.Conn, tags ...string) (records kept, restore func()) {
 	t.Helper()
 	records = inJetStream(t, s)
@@ -96,8 +96,8 @@ func wantAdvance(t *testing.T, got admin.TagAdvance, err error, tag string, was,
 	}
 }
 
-// After a restore of JetStream a running generator raises the records to what it knows, rules included. One alert a tag says so,
-// and no operator must do anything.
+// After a restore of JetStream a running generator raises the records to what it knows, rules included. One alert a
+// tag says so, and no operator must do anything.
 func TestRestoreIsRaised(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -150,7 +150,8 @@ func TestAdvanceBeyondASilentGenerator(t *testing.T) {
 	client := admin.NewClient(nc)
 	refused := func(node string, req admin.AdvanceRequest) {
 		t.Helper()
-		if got, err := client.AdvanceTag(t.Context(), req); !errors.Is(err, bus.Conflict) || !strings.Contains(err.Error(), "generator "+node) {
+		got, err := client.AdvanceTag(t.Context(), req)
+		if !errors.Is(err, bus.Conflict) || !strings.Contains(err.Error(), "generator "+node) {
 			t.Errorf("%+v, %v; want a refusal that names %s", got, err, node)
 		}
 	}

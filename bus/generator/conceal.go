@@ -10,18 +10,19 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 )
 
-// An opaque tag has numbers, which are reserved, remembered, reported and lent like the IDs of any tag. Only an answer to a caller has IDs:
-// the numbers after the tag's permutation. So nothing but this file, and what reveals IDs, knows of keys.
+// An opaque tag has numbers, which are reserved, remembered, reported and lent like the IDs of any tag. Only an
+// answer to a caller has IDs: the numbers after the tag's permutation. So nothing but this file, and what reveals
+// IDs, knows of keys.
 
 // Keys are the permutations of opaque tags.
 type Keys interface {
-	// Known returns the permutation of a tag, if it is opaque and Load or Permutation has succeeded for it; else nil. No numbers
-	// of an opaque tag are in memory before.
+	// Known returns the permutation of a tag, if it is opaque and Load or Permutation has succeeded for it; else nil.
+	// No numbers of an opaque tag are in memory before.
 	Known(tag string) *opaque.Permutation
 	// Permutation is that of an opaque tag, of a deleted one too, by its record. Its errors are those of Load.
 	Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error)
-	// Check looks whether all generators still have the same secret, and puts a lost one back. t is the record of an opaque tag.
-	// An error that matches [allocator.ErrDamaged] says what an operator must do.
+	// Check looks whether all generators still have the same secret, and puts a lost one back. t is the record of an
+	// opaque tag. An error that matches [allocator.ErrDamaged] says what an operator must do.
 	Check(ctx context.Context, t allocator.Tag) error
 	allocator.Keys
 }
@@ -45,8 +46,8 @@ func (noKeys) Make(context.Context, allocator.Tag, func(context.Context) (string
 	return "", errNoKeys
 }
 
-// conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are its IDs. It may change
-// the numbers.
+// conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are
+// its IDs. It may change the numbers.
 func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error) {
 	p := g.cfg.Keys.Known(tag)
 	if p == nil {
@@ -72,8 +73,8 @@ func (g *Generator) conceal(tag string, numbers []bus.Range) ([]bus.Range, error
 	return ids, nil
 }
 
-// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message, or too many others wait for
-// theirs. Then no number is lost.
+// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message, or too many
+// others wait for theirs. Then no number is lost.
 func (g *Generator) fits(tag string, req bus.Request) error {
 	p := g.cfg.Keys.Known(tag)
 	if p == nil {

@@ -23,9 +23,11 @@ type Config struct {
 	spreadAfter time.Duration // tests shorten it
 
 	// Records keeps the records of all tags, and Numbers max_id of those in trend order; nil: Records does.
-	Records   allocator.Records
-	Numbers   allocator.Numbers
-	StoreKind string // kv, mysql
+	Records allocator.Records
+	// Unwritable says why Records cannot be written; nil: as far as is known, they can. It must not block. Default: always nil.
+	Unwritable func() error
+	Numbers    allocator.Numbers
+	StoreKind  string // kv, mysql
 	// Join enters the installation, and Open then opens Records. The generator retries
 	// both until they succeed; an error that matches [allocator.ErrRefused] ends it. Before
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.

@@ -46,8 +46,8 @@ type answer struct {
 	allocator.Known
 }
 
-// pushes calls f with each record that is pushed and wants an answer, and the answer that obeys it. The result of f is sent as
-// that of the generator near.
+// pushes calls f with each record that is pushed and wants an answer, and the answer that obeys it. The result of f is
+// sent as that of the generator near.
 func pushes(t *testing.T, nc *nats.Conn, f func(allocator.Tag, answer) answer) {
 	t.Helper()
 	_, err := nc.Subscribe(wire.SubjectRecord, func(msg *nats.Msg) {
@@ -71,8 +71,8 @@ func pushes(t *testing.T, nc *nats.Conn, f func(allocator.Tag, answer) answer) {
 	}
 }
 
-// A change is done when each generator has said that it is in force. After a restore one may have rules with the same version, or with a
-// higher one: the sender then writes its own again, above these.
+// A change is done when each generator has said that it is in force. After a restore one may have rules with the same
+// version, or with a higher one: the sender then writes its own again, above these.
 func TestRulesInForceAreAbove(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -138,14 +138,15 @@ func TestLostGeneratorsAreNamed(t *testing.T) {
 	one.report(t, nc, "cut", "")
 	one.report(t, nc, "left", `,"gone":true`)
 	testkit.Eventually(t, "it is silent", func() bool { return !one.Hears("cut") })
-	got, err := admin.NewClient(nc).UpdateTag(t.Context(), admin.TagUpdate{Tag: "order", RulesChange: allocator.RulesChange{Paused: new(true)}})
+	pause := admin.TagUpdate{Tag: "order", RulesChange: allocator.RulesChange{Paused: new(true)}}
+	got, err := admin.NewClient(nc).UpdateTag(t.Context(), pause)
 	if err != nil || !slices.Equal(got.Unheard, []string{"cut"}) {
 		t.Errorf("%+v, %v; want only cut to be named", got, err)
 	}
 }
 
-// All generators hear that the claims of a tag are kept back before the record is changed, so that the change of a busy strict tag does
-// not lose to claims.
+// All generators hear that the claims of a tag are kept back before the record is changed, so that the change of a
+// busy strict tag does not lose to claims.
 func TestHoldComesBeforeTheChange(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -184,8 +185,13 @@ func TestHoldComesBeforeTheChange(t *testing.T) {
 	}
 	ask(t, nc, admin.SubjectTagsUpdate, `{"tag":"invoice","max_id":"60"}`) // it is deleted
 	for _, hold := range []string{`"hold_ms":1000`, `"hold_ms":-1`} {
-		if got := <-held; !strings.Contains(got, hold) {
-			t.Errorf("a change that is refused sends %s, not %s", got, hold)
+		select {
+		case got := <-held:
+			if !strings.Contains(got, hold) {
+				t.Errorf("a change that is refused sends %s, not %s", got, hold)
+			}
+		case <-time.After(testkit.Patience):
+			t.Fatalf("a change that is refused does not send %s", hold)
 		}
 	}
 }
@@ -218,7 +224,8 @@ func TestClaimsAreKeptBack(t *testing.T) {
 		if writes.Load() > before {
 			early++
 		}
-		ask(t, nc, wire.SubjectRecord, string(wire.Encode(map[string]allocator.Tag{"record": store.Snapshot()["invoice"].Tag})))
+		changed := map[string]allocator.Tag{"record": store.Snapshot()["invoice"].Tag}
+		ask(t, nc, wire.SubjectRecord, string(wire.Encode(changed)))
 		if err := <-taken; err != nil {
 			t.Error(err)
 		}
@@ -228,8 +235,8 @@ func TestClaimsAreKeptBack(t *testing.T) {
 	}
 }
 
-// A generator that is heard, and does not say what it knows of a name, does not stop its creation. While all records are lost it
-// does: it may be the only one that knows how far the name was.
+// A generator that is heard, and does not say what it knows of a name, does not stop its creation. While all records
+// are lost it does: it may be the only one that knows how far the name was.
 func TestSilentGeneratorAtACreation(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -102,6 +102,9 @@ func New(cfg Config) *Generator {
 	if cfg.Workers == nil {
 		cfg.Workers = cfg.Snowflake.Registry
 	}
+	if cfg.Unwritable == nil {
+		cfg.Unwritable = func() error { return nil }
+	}
 	if cfg.Keys == nil {
 		cfg.Keys = noKeys{}
 	}

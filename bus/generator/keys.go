@@ -19,7 +19,9 @@ type peerKeys struct {
 }
 
 // Make implements [allocator.Keys].
-func (k peerKeys) Make(ctx context.Context, t allocator.Tag, before func(context.Context) (string, error)) (id string, err error) {
+func (k peerKeys) Make(
+	ctx context.Context, t allocator.Tag, before func(context.Context) (string, error),
+) (id string, err error) {
 	return k.Keys.Make(ctx, t, func(ctx context.Context) (string, error) {
 		if sign, err := before(ctx); sign != "" || err != nil {
 			return sign, err
@@ -36,8 +38,8 @@ func (k peerKeys) Make(ctx context.Context, t allocator.Tag, before func(context
 	})
 }
 
-// keepKeys looks at the keys of opaque tags until the context is done. So they are in memory before JetStream is away, and a
-// loss is found, and repaired, while a generator has them.
+// keepKeys looks at the keys of opaque tags until the context is done. So they are in memory before JetStream is
+// away, and a loss is found, and repaired, while a generator has them.
 func (g *Generator) keepKeys(ctx context.Context) {
 	ticker := time.NewTicker(keysEvery)
 	defer ticker.Stop()

@@ -43,8 +43,8 @@ func (deaf) Watch(ctx context.Context, _ func(allocator.Update)) error {
 	return ctx.Err()
 }
 
-// A generator that has forgotten everything but its marks does not guess at the domain of a name that it knows. Nor does another
-// one beside it.
+// A generator that has forgotten everything but its marks does not guess at the domain of a name that it knows. Nor
+// does another one beside it.
 func TestOpaqueNamesWithoutRecords(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -106,8 +106,8 @@ func TestNumbersWithoutTheKey(t *testing.T) {
 	full.takeAll(t, "coupon", 10) // it has the key in memory
 }
 
-// A lost master key is found, and written back by a generator that has it. Nobody makes another one while one is heard that has seen
-// an opaque tag, even if everything else is lost.
+// A lost master key is found, and written back by a generator that has it. Nobody makes another one while one is
+// heard that has seen an opaque tag, even if everything else is lost.
 func TestMasterIsLost(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -44,8 +44,8 @@ func (g *Generator) known(_ context.Context, req admin.KnownRequest) (admin.Know
 	return page, nil
 }
 
-// seenInEvents is how far the events know a tag without a record to be in use; 0: they do not know the name, or it has a record,
-// which has the last word.
+// seenInEvents is how far the events know a tag without a record to be in use; 0: they do not know the name, or it has
+// a record, which has the last word.
 func (g *Generator) seenInEvents(ctx context.Context, tag string) (seen int64, err error) {
 	s, err := g.alloc.Load(ctx, tag)
 	if err != nil || s.Revision != 0 {

@@ -24,7 +24,8 @@ func loseTags(t *testing.T, nc *nats.Conn, tags ...string) {
 	for _, tag := range tags {
 		record, err := kv.Get(t.Context(), tag)
 		if err == nil {
-			_, err = kv.Put(t.Context(), tag, regexp.MustCompile(`"bucket":"\d+"`).ReplaceAll(record.Value(), []byte(`"bucket":"1"`)))
+			other := regexp.MustCompile(`"bucket":"\d+"`).ReplaceAll(record.Value(), []byte(`"bucket":"1"`))
+			_, err = kv.Put(t.Context(), tag, other)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +86,8 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 		wantCreated(t, nc, admin.TagCreate{Tag: tag}, 1001)
 	}
 	// Such a generator knows the kind of a strict or opaque tag, too.
-	client, kinds := admin.NewClient(nc), []admin.TagCreate{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
+	client := admin.NewClient(nc)
+	kinds := []admin.TagCreate{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
 	for _, req := range kinds {
 		if _, err := client.CreateTag(t.Context(), req); err != nil {
 			t.Fatal(err)
@@ -94,7 +96,8 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	}
 	loseTags(t, nc, "a", "invoice", "pin")
 	missing, err := client.MissingTags(t.Context())
-	want := []admin.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: bus.OrderStrict}, {Tag: "pin", End: 1001, Opaque: "d9"}}
+	want := []admin.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: bus.OrderStrict},
+		{Tag: "pin", End: 1001, Opaque: "d9"}}
 	if !slices.Equal(missing.Tags, want) {
 		t.Errorf("missing: %+v (%v), want %+v", missing.Tags, err, want)
 	}

@@ -34,8 +34,8 @@ type knowsAnswer struct {
 	Known map[string]allocator.Known `json:"known"`
 }
 
-// questions collects the names that are asked for while a question is under way: the next one has them all. The zero value
-// is ready.
+// questions collects the names that are asked for while a question is under way: the next one has them all. The zero
+// value is ready.
 type questions struct {
 	mu      sync.Mutex
 	pending []*asking
@@ -77,8 +77,9 @@ func (q *questions) next() (a *asking) {
 	return a
 }
 
-// askKnown asks all generators that are heard what they know of a tag that has no record. A new record must begin above. If one does not
-// answer, that is logged. It is an error while all records are lost, because then that one may know what nobody else does.
+// askKnown asks all generators that are heard what they know of a tag that has no record. A new record must begin
+// above. If one does not answer, that is logged. It is an error while all records are lost, because then that one may
+// know what nobody else does.
 func (g *Generator) askKnown(ctx context.Context, tag string) (allocator.Known, error) {
 	if err := g.hearPeers(ctx); err != nil {
 		return allocator.Known{}, err
@@ -147,8 +148,8 @@ func (g *Generator) askPeers(a *asking) error {
 	return nil
 }
 
-// silent returns the nodes of the generators of this installation that are heard and have not answered. What one knows that has not
-// joined yet is in its folder.
+// silent returns the nodes of the generators of this installation that are heard and have not answered. What one knows
+// that has not joined yet is in its folder.
 func (g *Generator) silent(answered map[string]bool) (nodes []string) {
 	own := g.installation()
 	for _, b := range g.group.present(time.Now()) {

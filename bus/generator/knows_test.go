@@ -43,7 +43,8 @@ func TestWhoMustAnswer(t *testing.T) {
 	g.membership.identity.Store(&own)
 	for _, b := range []heartbeat{
 		{Node: "a", ID: "1", Identity: own}, {Node: "b", ID: "2", Witness: "own"}, {Node: "c", ID: "3"},
-		{Node: "d", ID: "4", Identity: Identity{Installation: "other"}}, {Node: "e", ID: "5", Witness: "other"}, {Node: "f", ID: "6", Identity: own},
+		{Node: "d", ID: "4", Identity: Identity{Installation: "other"}}, {Node: "e", ID: "5", Witness: "other"},
+		{Node: "f", ID: "6", Identity: own},
 	} {
 		g.group.hear(time.Now(), 0, wire.Encode(b))
 	}
@@ -61,11 +62,12 @@ func TestLeads(t *testing.T) {
 		age   time.Duration
 		leads bool
 	}{
-		"a lower run":                         {heartbeat{ID: "b", Polls: true, Identity: own}, 0, false},
-		"a lower run that could not":          {heartbeat{ID: "b", Identity: own}, 0, true},
-		"a lower run that is silent":          {heartbeat{ID: "b", Polls: true, Identity: own}, heartbeatExpires, true},
-		"a lower run of another installation": {heartbeat{ID: "b", Polls: true, Identity: Identity{Installation: "other"}}, 0, true},
-		"a higher run":                        {heartbeat{ID: "d", Polls: true, Identity: own}, 0, true},
+		"a lower run":                {heartbeat{ID: "b", Polls: true, Identity: own}, 0, false},
+		"a lower run that could not": {heartbeat{ID: "b", Identity: own}, 0, true},
+		"a lower run that is silent": {heartbeat{ID: "b", Polls: true, Identity: own}, heartbeatExpires, true},
+		"a lower run of another installation": {
+			heartbeat{ID: "b", Polls: true, Identity: Identity{Installation: "other"}}, 0, true},
+		"a higher run": {heartbeat{ID: "d", Polls: true, Identity: own}, 0, true},
 	} {
 		g := &Generator{group: newGroup("c")}
 		g.membership.identity.Store(&own)

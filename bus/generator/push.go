@@ -17,19 +17,20 @@ const (
 	// than a generator that has gone still counts as present.
 	confirmTimeout = heartbeatExpires + time.Second
 	confirmAgain   = 250 * time.Millisecond // until the change is sent again
-	// maxHold is how long claims are kept back for one change by an operator: a few times the way to a far JetStream and back.
+	// maxHold is how long claims are kept back for one change by an operator: a few times the way to a far JetStream
+	// and back.
 	maxHold = time.Second
 )
 
-// pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags in
-// JetStream it is the only sign, beside a generator's own marks, that JetStream was restored.
+// pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags
+// in JetStream it is the only sign, beside a generator's own marks, that JetStream was restored.
 type pushed struct {
 	Record       allocator.Tag `json:"record"`
 	Revision     uint64        `json:"revision,string,omitempty"` // 0: only the last range of the record counts
 	Run          string        `json:"run"`                       // of the sender
 	Installation string        `json:"installation,omitempty"`    // that the sender is part of
-	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could lose to them again and again. Below 0:
-	// they go on. Then the record has only a name.
+	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could lose to them again
+	// and again. Below 0: they go on. Then the record has only a name.
 	Hold int64 `json:"hold_ms,omitempty"`
 }
 
@@ -44,8 +45,8 @@ func (g *Generator) push(s allocator.Stored) {
 	g.sendPush(pushed{Record: s.Tag, Revision: s.Revision}, "")
 }
 
-// hold makes all generators keep back the claims of a tag, if it is strict, until the record is pushed or release is called, but no longer
-// than maxHold.
+// hold makes all generators keep back the claims of a tag, if it is strict, until the record is pushed or release is
+// called, but no longer than maxHold.
 func (g *Generator) hold(tag string) (release func()) {
 	set := func(ms int64) {
 		g.alloc.Hold(tag, time.Duration(ms)*time.Millisecond)
@@ -93,9 +94,9 @@ func (g *Generator) heardPush(msg *nats.Msg) {
 	}
 }
 
-// confirm pushes an operator's change until every generator that is present has it in force. From then on none hands out an ID
-// below its floor. If one had newer rules, those of the change are written again, above them. unheard are the nodes of lost
-// generators, which were not asked.
+// confirm pushes an operator's change until every generator that is present has it in force. From then on none hands
+// out an ID below its floor. If one had newer rules, those of the change are written again, above them. unheard are
+// the nodes of lost generators, which were not asked.
 func (g *Generator) confirm(ctx context.Context, s allocator.Stored) (is allocator.Stored, unheard []string, err error) {
 	g.alloc.Hold(s.Name, 0)
 	confirmed := make(map[string]bool) // by run

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/leafbus/leafbus/bus/events"
@@ -31,15 +32,15 @@ func (g *Generator) leads() bool {
 	})
 }
 
-// alertRecords publishes an alert when the records have been lost or unfit for recordsPatience, and its end.
+// alertRecords publishes an alert when the records have been lost, unfit or not to be written for recordsPatience, and its end.
 func (g *Generator) alertRecords(now time.Time) {
 	if !g.phase.opened.Load() {
 		return
 	}
-	r, err := &g.reported, g.cfg.Records.Err()
+	r, err := &g.reported, cmp.Or(g.cfg.Records.Err(), g.cfg.Unwritable())
 	switch {
 	case err == nil && r.recordsAway:
-		g.log.Info("the records of the tags are there again")
+		g.log.Info("the records of the tags are available again")
 		g.publishEvent("records.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "unavailable"})
 		fallthrough
 	case err == nil:
@@ -48,7 +49,7 @@ func (g *Generator) alertRecords(now time.Time) {
 		r.recordsSince = now
 	case !r.recordsAway && now.Sub(r.recordsSince) >= recordsPatience:
 		r.recordsAway = true
-		g.log.Error("the records of the tags are lost, or cannot be used as they are", "error", err)
+		g.log.Error("the records of the tags are lost or cannot be written: IDs come from memory alone", "error", err)
 		g.publishEvent("records.unavailable", g.cfg.Node,
 			events.RecordsUnavailable{Node: g.cfg.Node, Error: err.Error(), SinceMS: r.recordsSince.UnixMilli()})
 	}

@@ -28,16 +28,19 @@ func TestRecordsUnavailable(t *testing.T) {
 	stream := eventsOn(t, nc)
 	for episode := 1; episode <= 2; episode++ {
 		records.SetErr(errors.New("no leader"))
-		if r := g.Readiness(); r.Ready || strings.Join(r.Missing, " ") != "store" || r.Reasons["store"] != "no leader" || !r.Segment {
+		r := g.Readiness()
+		if r.Ready || strings.Join(r.Missing, " ") != "store" || r.Reasons["store"] != "no leader" || !r.Segment {
 			t.Errorf("readiness: %+v", r)
 		}
 		testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.records.unavailable")) == episode })
 		e := stream("leaf.records.unavailable")[episode-1]
 		body := e.Body.(events.RecordsUnavailable)
-		if since := time.UnixMilli(body.SinceMS); since.Before(fine.Truncate(time.Millisecond)) || since.After(e.Time.Add(-900*time.Millisecond)) {
+		since := time.UnixMilli(body.SinceMS)
+		if since.Before(fine.Truncate(time.Millisecond)) || since.After(e.Time.Add(-900*time.Millisecond)) {
 			t.Errorf("the records went away after %v, the alert of %v says %v", fine, e.Time, since)
 		}
-		if e.Key != "n" || e.Severity != "alert" || !strings.HasPrefix(string(e.Data), `{"node":"n","error":"no leader","since_ms":`) {
+		const want = `{"node":"n","error":"no leader","since_ms":`
+		if e.Key != "n" || e.Severity != "alert" || !strings.HasPrefix(string(e.Data), want) {
 			t.Errorf("the alert is %+v: %s", e, e.Data)
 		}
 		if _, err := g.Take(t.Context(), "order", 1); err != nil {
@@ -45,7 +48,8 @@ func TestRecordsUnavailable(t *testing.T) {
 		}
 		records.SetErr(nil)
 		testkit.Eventually(t, "its end", func() bool { return len(stream("leaf.records.recovered")) == episode })
-		if e := stream("leaf.records.recovered")[episode-1]; e.Key != "n" || e.Severity != "info" || string(e.Data) != `{"node":"n","episode":"unavailable"}` {
+		e = stream("leaf.records.recovered")[episode-1]
+		if e.Key != "n" || e.Severity != "info" || string(e.Data) != `{"node":"n","episode":"unavailable"}` {
 			t.Errorf("its end is %+v: %s", e, e.Data)
 		}
 		if r := g.Readiness(); !r.Ready {
@@ -58,7 +62,8 @@ func TestRecordsUnavailable(t *testing.T) {
 	}
 }
 
-// A record that cannot be used, and a row of the database with the name of a strict tag, are alerts until they are gone.
+// A record that cannot be used, and a row of the database with the name of a strict tag, are alerts until they are
+// gone.
 func TestTagAlerts(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -76,7 +81,8 @@ func TestTagAlerts(t *testing.T) {
 		}
 		return stream(what)[0]
 	}
-	if e := one("leaf.tag.damaged", "order"); e.Severity != "alert" || e.Body.(events.TagProblem).Error != allocator.ErrDamaged.Error() {
+	e := one("leaf.tag.damaged", "order")
+	if e.Severity != "alert" || e.Body.(events.TagProblem).Error != allocator.ErrDamaged.Error() {
 		t.Errorf("the alert is %+v", e)
 	}
 	one("leaf.tag.shadowed", "invoice")
@@ -89,7 +95,8 @@ func TestTagAlerts(t *testing.T) {
 		t.Errorf("the end is %+v", e)
 	}
 	update(t, g.conn, `{"tag":"invoice","description":"bills"}`)
-	if reply, code := ask(t, g.conn, admin.SubjectTagsCreate, `{"tag":"order","max_id":"5000"}`); code != "" { // replaces the damaged record
+	reply, code := ask(t, g.conn, admin.SubjectTagsCreate, `{"tag":"order","max_id":"5000"}`) // replaces the record
+	if code != "" {
 		t.Fatalf("%s %s", code, reply)
 	}
 	testkit.Eventually(t, "both ends", func() bool { return len(stream("leaf.tag.recovered")) == 2 })

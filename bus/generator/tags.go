@@ -23,8 +23,8 @@ type tagName struct {
 }
 
 func record(t allocator.Tag) admin.TagRecord {
-	r := admin.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description, Updated: t.Updated, Order: string(t.Order),
-		TagRules: rules(t.Rules)}
+	r := admin.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description,
+		Updated: t.Updated, Order: string(t.Order), TagRules: rules(t.Rules)}
 	if d := t.Order.Domain(); d != "" {
 		r.Order, r.Opaque, r.Limit = "", string(d), 0 // so that the record can be sent as it is, to create the tag again
 	}
@@ -125,7 +125,8 @@ func (g *Generator) get(ctx context.Context, tag string) (allocator.Stored, erro
 }
 
 func (g *Generator) tagsCreate(ctx context.Context, req admin.TagCreate) (admin.TagChange, error) {
-	t := allocator.Tag{Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, g.cfg.MaxStep), Description: req.Description}
+	t := allocator.Tag{
+		Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, g.cfg.MaxStep), Description: req.Description}
 	if req.MaxID != nil {
 		t.MaxID = int64(*req.MaxID)
 	}
@@ -177,7 +178,8 @@ func (g *Generator) tagsUpdate(ctx context.Context, req admin.TagUpdate) (admin.
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return admin.TagChange{}, err
 	}
-	change := allocator.Change{MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
+	change := allocator.Change{
+		MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
 	if change == (allocator.Change{}) {
 		return admin.TagChange{}, badRequest("nothing to change: give max_id, step, description, quota, paused, outlast or limit")
 	}
@@ -256,9 +258,9 @@ func unconfirmed(err error, then string) error {
 	return &bus.Error{Code: 504, Reason: bus.TimedOut, Message: fmt.Sprintf("%v; %s", err, then)}
 }
 
-// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may be
-// lost. seen is what the events know. A max_id above 1 says that all IDs below are in use: the other generators drop those
-// that they have. It has all the time of its sender, because the other generators are asked.
+// create adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may
+// be lost. seen is what the events know. A max_id above 1 says that all IDs below are in use: the other generators
+// drop those that they have. It has all the time of its sender, because the other generators are asked.
 func (g *Generator) create(ctx context.Context, t allocator.Tag, seen int64) (admin.TagChange, error) {
 	s, err := g.alloc.Create(ctx, t, seen)
 	if err != nil {
@@ -287,8 +289,8 @@ func (g *Generator) ensureTags(ctx context.Context) error {
 	return nil
 }
 
-// ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted or that has
-// lost its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
+// ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted or that has lost
+// its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
 // served must not stop the others.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	_, err := g.alloc.Get(ctx, t.Name)

@@ -15,9 +15,9 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// g1 stops before coupon exists, LEAF_TAGS is removed, and g1 starts with both tags, beside g2, which knows. Nothing may be handed out
-// twice. With a database both tags go on by themselves, under the rules that g2 knows; without one they wait until an
-// operator ends the loss.
+// g1 stops before coupon exists, LEAF_TAGS is removed, and g1 starts with both tags, beside g2, which knows. Nothing
+// may be handed out twice. With a database both tags go on by themselves, under the rules that g2 knows; without one
+// they wait until an operator ends the loss.
 func TestTagsLost(t *testing.T) {
 	t.Parallel()
 	for name, database := range map[string]bool{"records alone": false, "a database": true} {

@@ -60,7 +60,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.Witness = m.known
 	cfg.OpenEvents = (&kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}).Open
 	cfg.Records, cfg.Keys, cfg.StoreKind = m.records, kvstore.NewKeys(c.State), m.want.Store
-	cfg.EndLoss = m.records.EndLoss
+	cfg.EndLoss, cfg.Unwritable = m.records.EndLoss, m.records.Unwritable
 	if c.Database != nil { // else a nil *schema.Store would be an interface that is not nil
 		cfg.Numbers = c.Database
 	}

@@ -27,7 +27,7 @@ func newConfig(tb testing.TB, s *embedded.Server) Config {
 	return Config{Conn: nc, JS: js, Log: testkit.Quiet}
 }
 
-// saveBucket keeps a copy of a bucket; the returned function makes the bucket anew
+// saveBucket keeps a copy of a bucket; the returned function makes the bucket again
 // from it.
 func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 	ctx := context.Background()

@@ -28,13 +28,13 @@ const (
 	maxPermutations = 10_000
 )
 
-// Keys makes the keys of opaque tags from one master key, which is the only record of the bucket LEAF_KEYS. The bucket is made
-// with the first opaque tag, and the stream refuses later versions, deletions and purges. It implements [allocator.Keys]. Its
-// methods are safe for concurrent use.
+// Keys makes the keys of opaque tags from one master key, which is the only record of the bucket LEAF_KEYS. The
+// bucket is made with the first opaque tag, and the stream refuses later versions, deletions and purges. It
+// implements [allocator.Keys]. Its methods are safe for concurrent use.
 //
-// A tag's record has the ID of its key. So a tag is refused if the master key is lost, or is another one: two keys would make
-// the same ID of two numbers. A master key that fits a record stays in memory, for life: this generator goes on if the bucket
-// is lost, and writes it back. It refuses tags whose records name a key of another one.
+// A tag's record has the ID of its key. So a tag is refused if the master key is lost, or is another one: two keys
+// would make the same ID of two numbers. A master key that fits a record stays in memory, for life: this generator
+// goes on if the bucket is lost, and writes it back. It refuses tags whose records name a key of another one.
 type Keys struct {
 	cfg Config
 	any atomic.Bool // there is a master key in memory; most installations have no opaque tags
@@ -106,8 +106,9 @@ func (k *Keys) Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permut
 	}
 	d := t.Order.Domain()
 	if was := k.domains[t.Name]; opaque.KeyID(opaque.DeriveKey(master, t.Name, d)) != t.KeyID || was != "" && was != d {
-		return nil, fmt.Errorf("%w: the master key (bucket %s) is not the one with which the IDs of %s were made, or its record (bucket %s) "+
-			"is another one: restore both buckets from a backup", allocator.ErrDamaged, bus.BucketKeys, t.Name, bus.BucketTags)
+		return nil, fmt.Errorf("%w: the master key (bucket %s) is not the one with which the IDs of %s were made, "+
+			"or its record (bucket %s) is another one: restore both buckets from a backup",
+			allocator.ErrDamaged, bus.BucketKeys, t.Name, bus.BucketTags)
 	}
 	k.master = master
 	k.any.Store(true)
@@ -121,15 +122,19 @@ func (k *Keys) held() []byte {
 	return k.master
 }
 
-// Make implements [allocator.Keys]. It has no effect on memory: only a record shows that the master key is the right one.
-func (k *Keys) Make(ctx context.Context, t allocator.Tag, before func(context.Context) (string, error)) (id string, err error) {
+// Make implements [allocator.Keys]. It has no effect on memory: only a record shows that the master key is the right
+// one.
+func (k *Keys) Make(
+	ctx context.Context, t allocator.Tag, before func(context.Context) (string, error),
+) (id string, err error) {
 	master, err := k.agreed(ctx)
 	if errors.Is(err, errNoMaster) {
 		switch sign, err := before(ctx); {
 		case err != nil:
 			return "", fmt.Errorf("%w: whether there were opaque tags is not known: %w", allocator.ErrUnavailable, err)
 		case sign != "":
-			return "", fmt.Errorf("%w: %w; %s, and no opaque tag is created meanwhile", allocator.ErrUnavailable, errNoMaster, sign)
+			return "", fmt.Errorf("%w: %w; %s, and no opaque tag is created meanwhile",
+				allocator.ErrUnavailable, errNoMaster, sign)
 		}
 		master, err = k.write(ctx, opaque.NewMaster())
 	}
@@ -139,9 +144,9 @@ func (k *Keys) Make(ctx context.Context, t allocator.Tag, before func(context.Co
 	return opaque.KeyID(opaque.DeriveKey(master, t.Name, t.Order.Domain())), nil
 }
 
-// Check compares the bucket with the master key in memory, and writes that back if it is lost. If there is none in memory, it
-// loads the one of t, which is the record of any opaque tag. An error that matches [allocator.ErrDamaged] says what is wrong
-// with the keys.
+// Check compares the bucket with the master key in memory, and writes that back if it is lost. If there is none in
+// memory, it loads the one of t, which is the record of any opaque tag. An error that matches [allocator.ErrDamaged]
+// says what is wrong with the keys.
 func (k *Keys) Check(ctx context.Context, t allocator.Tag) error {
 	if k.held() == nil {
 		return k.Load(ctx, t)
@@ -156,7 +161,8 @@ func (k *Keys) agreed(ctx context.Context) ([]byte, error) {
 	master, err := k.read(ctx)
 	if held != nil && errors.Is(err, errNoMaster) {
 		if master, err = k.write(ctx, held); err == nil {
-			k.cfg.log().Error("JetStream lost the master key of opaque tags, and has it again from this generator", "bucket", bus.BucketKeys)
+			k.cfg.log().Error("JetStream lost the master key of opaque tags, and has it again from this generator",
+				"bucket", bus.BucketKeys)
 		}
 	}
 	if err == nil && held != nil && !bytes.Equal(held, master) {
@@ -167,8 +173,8 @@ func (k *Keys) agreed(ctx context.Context) ([]byte, error) {
 }
 
 // errNoMaster: the bucket, or its record, is missing.
-var errNoMaster = fmt.Errorf("%w: JetStream lost the master key of opaque tags (bucket %s): restore the bucket from a backup, "+
-	"see docs/security.md#when-keys-are-lost", allocator.ErrDamaged, bus.BucketKeys)
+var errNoMaster = fmt.Errorf("%w: JetStream lost the master key of opaque tags (bucket %s): restore the bucket "+
+	"from a backup, see docs/security.md#when-keys-are-lost", allocator.ErrDamaged, bus.BucketKeys)
 
 // HasMaster reports whether the bucket has a master key. It reads one record, and changes nothing.
 func HasMaster(ctx context.Context, cfg Config) (bool, error) {
@@ -192,7 +198,8 @@ func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, errNoMaster
 	case err != nil:
-		return nil, fmt.Errorf("%w: reading the master key (bucket %s): %w", allocator.ErrUnavailable, bus.BucketKeys, err)
+		return nil, fmt.Errorf("%w: reading the master key (bucket %s): %w",
+			allocator.ErrUnavailable, bus.BucketKeys, err)
 	}
 	return decodeMaster(msg.Data)
 }
@@ -216,7 +223,8 @@ func (k *Keys) write(ctx context.Context, master []byte) ([]byte, error) {
 	case full(err):
 		return nil, fmt.Errorf("%w: writing the master key: %w", allocator.ErrUnavailable, failedWrite(err))
 	}
-	return nil, fmt.Errorf("%w: writing the master key: %w", allocator.ErrUncertain, err) // if it happened, the next attempt finds it
+	// If it happened, the next attempt finds it.
+	return nil, fmt.Errorf("%w: writing the master key: %w", allocator.ErrUncertain, err)
 }
 
 // openKeys opens the bucket, and creates it if it is missing.
@@ -253,8 +261,8 @@ func decodeMaster(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: the master key (bucket %s)", allocator.ErrNewer, bus.BucketKeys)
 	}
 	if err != nil || r.Format != masterFormat || len(r.Key) != opaque.MasterSize {
-		return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) cannot be read: restore the bucket from a backup",
-			allocator.ErrDamaged, bus.BucketKeys)
+		return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) cannot be read: "+
+			"restore the bucket from a backup", allocator.ErrDamaged, bus.BucketKeys)
 	}
 	return r.Key, nil
 }

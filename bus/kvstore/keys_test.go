@@ -47,8 +47,8 @@ func loseKeys(t testing.TB, cfg Config) {
 	}
 }
 
-// Many generators make opaque tags at once. All have one master key, and give the same IDs. A name has one key in each domain,
-// and no other name has it.
+// Many generators make opaque tags at once. All have one master key, and give the same IDs. A name has one key in
+// each domain, and no other name has it.
 func TestOneMaster(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -87,8 +87,8 @@ func TestOneMaster(t *testing.T) {
 	}
 }
 
-// A tag whose master key is lost is refused by each generator that does not have it in memory, and nobody makes another one. One
-// that has it goes on, and writes it back.
+// A tag whose master key is lost is refused by each generator that does not have it in memory, and nobody makes
+// another one. One that has it goes on, and writes it back.
 func TestLostMaster(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -133,8 +133,8 @@ func TestLostMaster(t *testing.T) {
 	permutation(t, old, gift) // a key that was never used needs no JetStream
 }
 
-// A second master key, made by hand or after a loss of everything, changes no ID of a generator that has the first one. Nobody
-// serves a tag with the wrong one.
+// A second master key, made by hand or after a loss of everything, changes no ID of a generator that has the first
+// one. Nobody serves a tag with the wrong one.
 func TestSecondMaster(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -52,6 +52,8 @@ func TestMutations(t *testing.T) {
 			"!(known || errors.Is(lost, allocator.ErrTagsLost))"}}},
 		{"a tag is created without the installation's record", "TestRecordsOfNoInstallation", []edit{{"records.go",
 			"	case !ok:\n", "	case !ok:\n		return nil, nil\n"}}},
+		{"a bucket is made without an installation", "TestRecordsOfNoInstallation", []edit{{"session.go",
+			"!errors.Is(lost, allocator.ErrTagsLost) { // then", "lost == unknown { // then"}}},
 		{"a bucket without its marker is taken for the one that had the tags", "TestRecordsEmptied",
 			[]edit{{"records.go",
 				"	case m != nil && *m == marker{have.ID, have.Tags}:",
@@ -94,7 +96,7 @@ func TestMutations(t *testing.T) {
 			[]edit{{"bucket.go", "	decoder.DisallowUnknownFields()\n", ""}}},
 		{"a tag's record at another key is used", "FuzzTagRecord",
 			[]edit{{"tagrecord.go", "r.Name != key || ", ""}}},
-		{"a record whose floor is above its end is used", "FuzzTagRecord",
+		{"a record with a floor above its end is used", "FuzzTagRecord",
 			[]edit{{"tagrecord.go", " && r.Floor <= r.End", ""}}},
 		{"a worker's record without an incarnation is used", "TestDamaged",
 			[]edit{{"workers.go", " || r.Incarnation == \"\"", ""}}},
@@ -112,7 +114,7 @@ func TestMutations(t *testing.T) {
 		{"equal revisions of two buckets count as one record", "TestRevisionAgain", []edit{{"workers.go",
 			"return e.Version == version && (known.Version != version || e == known), nil",
 			"return e.Version == version && (known.Version != version || true), nil"}}},
-		{"a worker whose record is damaged is given to another generator", "TestDamagedRefuses", []edit{{"workers.go",
+		{"a worker with a damaged record is given to another generator", "TestDamagedRefuses", []edit{{"workers.go",
 			"kv.Create(ctx, workerKey(r.Worker), record)", "kv.Put(ctx, workerKey(r.Worker), record)"}}},
 
 		// The installation's record.

@@ -45,8 +45,9 @@ type Records struct {
 	lookNow chan struct{}                // holds one if somebody should look
 
 	// Owned by Swap and Load.
-	failures atomic.Uint64 // writes that failed
-	overcome atomic.Uint64 // as many had failed when a write was last sent that succeeded
+	failures atomic.Uint64         // writes that failed
+	failure  atomic.Pointer[error] // of the last of them
+	overcome atomic.Uint64         // as many had failed when a write was last sent that succeeded
 
 	// Owned by Watch and Sync, and guarded by mu.
 	mu     sync.Mutex
@@ -69,19 +70,24 @@ func NewRecords(cfg Config) *Records {
 var errNotOpen = fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why",
 	allocator.ErrUnavailable, bus.BucketTags)
 
-// Open opens the bucket of this installation, which it creates if it is missing. It may be called until it succeeds; an
-// error that matches [allocator.ErrRefused] will stay. It also succeeds where tags were lost: see [Records.Err].
+// Open opens the bucket of this installation, which it creates if it is missing and the installation's record is there.
+// It may be called until it succeeds; an error that matches [allocator.ErrRefused] will stay. It also succeeds where
+// tags were lost: see [Records.Err].
 func (r *Records) Open(ctx context.Context, own Installation) error {
 	r.own.Store(&own)
-	b, err := openRecords(ctx, r.cfg)
-	if err != nil {
-		return err
-	}
 	have, ok, err := ReadInstallation(ctx, r.cfg)
 	if err != nil {
 		return err
 	}
-	if ok && have.ID == own.ID && have.Tags == 0 { // no tag is created before it is noted
+	ours, open := ok && have.ID == own.ID, findTags
+	if ours {
+		open = openRecords
+	}
+	b, err := open(ctx, r.cfg)
+	if err != nil {
+		return err
+	}
+	if ours && have.Tags == 0 { // no tag is created before it is noted
 		if err := b.mark(ctx, r.cfg, own.ID, false); err != nil {
 			return err
 		}
@@ -124,7 +130,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 	if err != nil {
 		return allocator.Stored{}, err
 	}
-	if r.failures.Load() != r.overcome.Load() {
+	if r.Unwritable() != nil {
 		if _, err := r.write(ctx, r.beat, nil); err != nil {
 			return allocator.Stored{}, fmt.Errorf("%w: bucket %s cannot be written: %w",
 				allocator.ErrUnavailable, bus.BucketTags, err)
@@ -231,12 +237,21 @@ func (r *Records) write(
 	case mismatch(err):
 		return 0, fmt.Errorf("%w: another generator changed it first", allocator.ErrConflict)
 	}
+	r.failure.Store(&err)
 	r.failures.Add(1)
 	if unsent || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrConnectionDraining) ||
 		errors.Is(err, nats.ErrReconnectBufExceeded) { // a generator's connection has no buffer for reconnects
 		return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
 	}
 	return 0, failedWrite(err)
+}
+
+// Unwritable says why records cannot be written; nil: as far as is known, they can. It does not block.
+func (r *Records) Unwritable() error {
+	if r.failures.Load() == r.overcome.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, *r.failure.Load())
 }
 
 // Err implements [allocator.Records].

@@ -66,12 +66,12 @@ func TestRecordsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	revision := swap(t, r, trend("order", 11), 0)
-	old := *r.bucket.Load()
+	old, idle := *r.bucket.Load(), openRecordsOf(t, cfg)
 	w := followTags(t, r)
 	sync1(t, r)
 	removeTags(t, cfg)
-	r.looked.Store(0)
-	if _, err := r.Swap(t.Context(), trend("new", 1), 0); !errors.Is(err, allocator.ErrTagsLost) {
+	idle.looked.Store(0)
+	if _, err := idle.Swap(t.Context(), trend("new", 1), 0); !errors.Is(err, allocator.ErrTagsLost) {
 		t.Errorf("a creation when the tags are just lost: %v", err)
 	}
 	testkit.Eventually(t, "the bucket is made again", func() bool { return r.bucket.Load().first != old.first })
@@ -163,6 +163,15 @@ func TestRecordsOfNoInstallation(t *testing.T) {
 				t.Errorf("Err: %v", err)
 			}
 			swap(t, r, trend("order", 21), revision)
+			removeTags(t, cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // only a broken session takes so long
+			defer cancel()
+			if _, err := r.session(ctx, func(allocator.Update) {}, nil); err == nil {
+				t.Error("a session without a bucket")
+			}
+			if _, err := findTags(t.Context(), cfg); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				t.Errorf("a bucket of tags was made without an installation: %v", err)
+			}
 		})
 	}
 }

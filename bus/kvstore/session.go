@@ -108,6 +108,9 @@ func (r *Records) keepLooking(ctx context.Context) {
 		}
 		looking, cancel := context.WithTimeout(ctx, lookTimeout)
 		_, _ = r.look(looking) // after an error what was known before stays
+		if r.Unwritable() != nil {
+			_, _ = r.write(looking, r.beat, nil)
+		}
 		cancel()
 	}
 }
@@ -164,6 +167,9 @@ func (r *Records) session(
 	s.tagsBucket, err = findTags(finding, r.cfg) // it may have been made again
 	found()
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if lost, unknown := r.look(ctx); !errors.Is(lost, allocator.ErrTagsLost) { // then `leaf restore` makes it
+			return false, errors.Join(lost, unknown)
+		}
 		s.tagsBucket, err = openRecords(ctx, r.cfg)
 	}
 	if err != nil {
@@ -277,7 +283,7 @@ func (s *session) done() {
 	s.news = make(chan struct{})
 }
 
-// beatSoon sends an own write, whose answer comes to acked.
+// beatSoon sends an own write. Its answer comes to acked.
 func (s *session) beatSoon(ctx context.Context) {
 	s.beatAt, s.before = 0, s.at
 	go func() {

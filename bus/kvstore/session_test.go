@@ -215,7 +215,7 @@ func TestSessionGap(t *testing.T) {
 	}
 }
 
-// A consumer whose flow control is not answered stops after some thousand records.
+// A consumer stops after some thousand records if its flow control gets no answer.
 func TestRecordsMany(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, natskit.Start(t))
@@ -242,8 +242,8 @@ func TestRecordsMany(t *testing.T) {
 	}
 }
 
-// In a cluster revisions begin as asked, and what was written before a Sync has come when it returns: while others write,
-// after a change of the leader, and while a server is away.
+// In a cluster revisions begin as asked, and what was written before a Sync has come when it returns: while others
+// write, after a change of the leader, and while a server is away.
 func TestRecordsInACluster(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3)

@@ -162,7 +162,7 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 	return err
 }
 
-// FirstOfTags is what [Installation.Tags] of an installation is whose record is made again. If its bucket of tags is
+// FirstOfTags is [Installation.Tags] for a record of the installation that is made again. If the bucket of its tags is
 // not there either, the tags count as lost.
 func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, error) {
 	const lost = 1 // no bucket has it

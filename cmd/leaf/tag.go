@@ -128,8 +128,8 @@ With --opaque its IDs show neither how many there are nor in which order they we
 made. --opaque=63 (default) takes all positive numbers, --opaque=53 those that
 JavaScript holds exactly, --opaque=d9 to --opaque=d18 those with at most so many
 decimal digits. max-id and events have the numbers behind the IDs: see "leaf tag
-reveal". Back up the bucket LEAF_KEYS: if the key of the tag is lost, the tag is
-refused for good.
+reveal". Take a backup with "leaf backup": if the master key (bucket LEAF_KEYS) is
+lost, all opaque tags are refused for good.
 
 A tag keeps its order and domain for life, also after it was deleted.`,
 		Example: `  leaf tag add order

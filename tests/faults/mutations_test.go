@@ -43,7 +43,7 @@ func TestMutations(t *testing.T) {
 			[]mutate.Edit{{"../../bus/generator/silence.go", "tooOld = 5 * time.Second", "tooOld = time.Hour"}}},
 		{"a newcomer makes a second installation", "the_record_of_the_installation_is_lost/kv,_one_generator",
 			[]mutate.Edit{{"../../bus/generator/identity.go", `		if b.Installation != "" {`, "		if false {"}}},
-		{"a new key is made where it was lost", "the_key_of_opaque_tags_is_lost/kv,_one_generator",
+		{"a new key is made where it was lost", "the_keys_of_opaque_tags_are_lost/kv,_one_generator",
 			[]mutate.Edit{{"../../bus/kvstore/keys.go", "		case sign != \"\":\n", "		case sign == \"?\":\n"}}},
 		{"a damaged record counts as none", "a_record_is_damaged/kv,_one_generator",
 			[]mutate.Edit{{"../../bus/kvstore/records.go",
