@@ -100,7 +100,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		why:  "A database that is behind is not raised, so the IDs that it forgot are handed out again.",
 		edits: []edit{
 			{"allocator/refill.go", "	seen := a.Seen(tag)\n	grant, err :=", "	seen := min(a.Seen(tag), 1)\n	grant, err :="},
-			{"allocator/claims.go", "Advance(ctx, s.Name, n, max(s.MaxID, from))", "Advance(ctx, s.Name, n, 1)"},
+			{"allocator/claims.go", "s.Step, max(s.MaxID, from))", "s.Step, 1)"},
 			{"allocator/claims.go", ".check(max(s.MaxID, from))", ".check(1)"},
 			{"allocator/claims.go", "if claim.First < c.index.End(s.Name) {", "if false {"},
 			{"allocator/record.go", "	if c.First < t.MaxID {", "	if false {"},
@@ -176,8 +176,8 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		edits: []edit{
 			{"allocator/tag.go", "	if t.Deleted {\n		return t.MaxID\n	}\n", ""},
 			{"allocator/index.go",
-				"s.Revision, s.Step, kindOf(s.Tag), s.Deleted\n",
-				"s.Revision, s.Step, kindOf(s.Tag), s.Deleted\n		if s.Deleted {\n			e.end = 0\n		}\n"},
+				"s.Revision, s.Step, s.Deleted, x.pass\n",
+				"s.Revision, s.Step, s.Deleted, x.pass\n		if s.Deleted {\n			e.end = 0\n		}\n"},
 			{"allocator/record.go", "max(t.MaxID, s.MaxID, known, 1), s.Last, false", "max(t.MaxID, min(known, 1)), s.Last, false"},
 		},
 		faults: []string{"op-delete", "op-create"},
@@ -187,8 +187,9 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name: "opaque-key-of-each-run",
 		why:  "Each run of a generator has its own key of an opaque tag, so IDs repeat and reveal shows wrong numbers.",
 		edits: []edit{
-			{"bus/kvstore/keys.go", "opaque.New(d, opaque.DeriveKey(k.master, tag, d))", "opaque.New(d, opaque.NewMaster())"},
-			{"bus/kvstore/keys.go", "p.KeyID() == t.KeyID && ", ""},
+			{"bus/kvstore/keys.go", "opaque.New(d, opaque.DeriveKey(k.master, tag, d))",
+				"opaque.New(d, opaque.DeriveKey(opaque.NewMaster(), tag, d))"},
+			{"bus/kvstore/keys.go", "p != nil && p.KeyID() == t.KeyID && ", "p != nil && "},
 		},
 		stores: bothStores, checks: []string{"twice", "domain", "reveal"},
 	},

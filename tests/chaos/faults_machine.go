@@ -15,9 +15,8 @@ var (
 	// A generator that has ended may lack its last marks, if its disk did not take them (docs/guarantees.md). It needs
 	// them after a loss of records.
 	besideDisk = []string{harmsJetStream, harmsFolders}
-	// If the clock of its owner was ahead, a worker must not be released (docs/guarantees.md). And rules that change by
-	// such a clock are known to be wrong after a loss of records: see the fault pause-fast-clock.
-	besideClock = []string{harmsRegistry, harmsRules}
+	// If the clock of its owner was ahead, a worker must not be released (docs/guarantees.md).
+	besideClock = []string{harmsRegistry}
 )
 
 // machineFaults are about clocks and disks. Only one clock is wrong at a time: generators compare theirs, so with two

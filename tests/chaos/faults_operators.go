@@ -74,13 +74,12 @@ var operatorFaults = []*fault{
 		harms: byOperators, strike: deleteTag,
 	},
 	{
-		// Alone, because of apply-behind.
 		name: "op-apply", about: "a file makes and changes tags; an export changes nothing", weight: 2, alone: true,
 		strike: applyTags,
 	},
 	{
 		name: "apply-behind", about: "a tag is paused, and resumed by a file, while a NATS server is behind",
-		servers: "joined", strike: applyBehind,
+		weight: 1, servers: "joined", alone: true, strike: applyBehind,
 	},
 	{
 		name: "op-sql", about: "rows of leaf_alloc are inserted, moved up, deleted and inserted again", weight: 2,
@@ -207,7 +206,7 @@ func applyTags(s *strike) {
 	reapply(s)
 }
 
-// applyBehind lets the copy of one server lag. leaf tag apply asks for the record first, and any copy may answer.
+// applyBehind lets the copy of one server lag. leaf tag apply asks for the record first: only the leader may answer.
 func applyBehind(s *strike) {
 	t := s.newSubject(trend)
 	defer t.end()

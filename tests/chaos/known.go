@@ -14,22 +14,6 @@ type knownViolation struct {
 // known gets shorter when the product is healed.
 var known = []knownViolation{
 	{
-		fault: "tags-removed", checks: []string{"operator"},
-		why: "No generator that runs makes the bucket again, so the documented step, leaf tag add --max-id, fails.",
-	},
-	{
-		fault: "jetstream-wiped", store: "mysql", checks: []string{"operator"},
-		why: "The ledger is filled with what generators know of a strict tag, and not its order: the name is in trend order.",
-	},
-	{
-		fault: "pause-fast-clock", checks: []string{"paused"},
-		why: "The wall clock is the version of rules. After a clock that was ahead, and a lost record, a pause is ignored.",
-	},
-	{
-		fault: "apply-behind", servers: "joined", checks: []string{"answers"},
-		why: "leaf tag apply leaves out what the record has already, and takes the record from a copy that is behind.",
-	},
-	{
 		fault: "clock-ahead-alert", store: "mysql", servers: "joined", checks: []string{"alert"},
 		why: "An alert from a clock that was ahead has no end when its generator stops for good.",
 	},

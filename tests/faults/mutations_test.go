@@ -20,21 +20,20 @@ func TestMutations(t *testing.T) {
 		by    string // the row
 		edits []mutate.Edit
 	}{
-		{"the ledger accepts a range below its end", "the_database_is_set_back,_and_all_that_knew_better_are_gone/mysql",
+		{"a record accepts a range below its end", "the_database_is_set_back,_and_all_that_knew_better_are_gone/mysql",
 			[]mutate.Edit{
-				{"../../allocator/claim.go", "	from = max(from, e.End)\n", "	_ = e\n"},
-				{"../../allocator/claim.go", "if r.First < max(e.End, c.marks.End(tag)) {", "if false {"},
+				{"../../allocator/claims.go", "s.Step, max(s.MaxID, from))", "s.Step, 1)"},
+				{"../../allocator/claims.go", ".check(max(s.MaxID, from))", ".check(1)"},
+				{"../../allocator/claims.go", "if claim.First < c.index.End(s.Name) {", "if false {"},
+				{"../../allocator/record.go", "	if c.First < t.MaxID {", "	if false {"},
 			}},
 		{"what a generator claimed itself does not count", "JetStream_is_set_back/kv,_one_generator",
-			[]mutate.Edit{
-				{"../../allocator/refill.go", "Reserve(ctx, tag, n, seen)", "Reserve(ctx, tag, n, min(1, seen))"},
-				{"../../allocator/refill.go", "if err := grant.check(seen); err != nil {", "if err := error(nil); err != nil {"},
-			}},
+			[]mutate.Edit{{"../../allocator/index.go", "	return x.of[tag].end\n", "	return min(x.of[tag].end, 0)\n"}}},
 		{"a tag in JetStream is claimed without compare-and-set", "generators_are_killed,_and_come_back/kv,_three_generators",
-			[]mutate.Edit{{"../../bus/kvstore/store.go",
-				"kv.Update(ctx, tag, record, old.revision)", "kv.Put(ctx, tag, record)"}}},
+			[]mutate.Edit{{"../../bus/kvstore/records.go",
+				"data, jetstream.WithExpectLastSequencePerSubject(revision))", "data)"}}},
 		{"a change does not name a generator that is not heard", "max_id_moves_while_a_generator_stands_still/kv",
-			[]mutate.Edit{{"../../bus/generator/broadcast.go",
+			[]mutate.Edit{{"../../bus/generator/push.go",
 				"unheard, missing = lost, nil", "unheard, missing = lost[:0], nil"}}},
 		{"a generator that stood still asks for no floor", "max_id_moves_while_a_generator_stands_still/kv",
 			[]mutate.Edit{{"../../bus/generator/floors.go", "	return g.floors.isShut.Load()\n", "	return false\n"}}},
@@ -44,13 +43,12 @@ func TestMutations(t *testing.T) {
 			[]mutate.Edit{{"../../bus/generator/silence.go", "tooOld = 5 * time.Second", "tooOld = time.Hour"}}},
 		{"a newcomer makes a second installation", "the_record_of_the_installation_is_lost/kv,_one_generator",
 			[]mutate.Edit{{"../../bus/generator/identity.go", `		if b.Installation != "" {`, "		if false {"}}},
-		{"new keys are made where the bucket was lost", "the_keys_of_opaque_tags_are_lost/kv,_one_generator",
-			[]mutate.Edit{{"../../bus/kvstore/keys.go", `case sign != "":`, "case false:"}}},
-		{"a damaged record of the ledger counts as none", "a_record_is_damaged/mysql,_one_generator",
-			[]mutate.Edit{{"../../bus/kvstore/ledger.go",
-				"	if flaw != \"\" {\n		return allocator.Entry{}, fmt.Errorf(",
-				"	if flaw != \"\" {\n		return allocator.Entry{Revision: revision}, nil\n	}\n	if flaw != \"\" {\n" +
-					"		return allocator.Entry{}, fmt.Errorf("}}},
+		{"a new key is made where it was lost", "the_keys_of_opaque_tags_are_lost/kv,_one_generator",
+			[]mutate.Edit{{"../../bus/kvstore/keys.go", "		case sign != \"\":\n", "		case sign == \"?\":\n"}}},
+		{"a damaged record counts as none", "a_record_is_damaged/kv,_one_generator",
+			[]mutate.Edit{{"../../bus/kvstore/records.go",
+				"		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err\n",
+				"		return allocator.Stored{}, nil\n"}}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			mutate.Runner{By: "TestFaults/" + m.by, Says: says, Package: "."}.Run(t, "", m.edits...)
