@@ -92,7 +92,6 @@ type site struct {
 	layout snowflake.Layout
 	db     *fakeDatabase
 	zk     *fakeZooKeeper
-	looks  kvstore.Config // a connection of the test itself, once it was needed
 }
 
 func newSite(t *testing.T) *site {
