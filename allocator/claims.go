@@ -286,8 +286,11 @@ func (c *claims) heal(ctx context.Context, tag string) (was Stored, is Stored, e
 func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	lost := c.records.Err()
 	unknown := ErrUnknownTag
-	if errors.Is(lost, ErrTagsLost) { // the tag may be one of those that are lost
+	switch { // the tag may be one of those that are lost
+	case errors.Is(lost, ErrTagsLost), errors.Is(lost, ErrUnavailable):
 		unknown = lost
+	case lost != nil:
+		unknown = fmt.Errorf("%w: %w", ErrUnavailable, lost)
 	}
 	if c.numbers == nil {
 		return Stored{}, unknown
@@ -302,8 +305,8 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 		return Stored{}, unknown
 	case row.Problem != nil:
 		return Stored{}, row.Problem
-	case lost != nil && unknown != lost:
-		return Stored{}, lost
+	case lost != nil && !errors.Is(lost, ErrTagsLost):
+		return Stored{}, unknown
 	}
 	known, err := c.ask(ctx, tag)
 	if err != nil {

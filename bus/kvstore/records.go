@@ -162,6 +162,9 @@ func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocat
 		return s, 0, fmt.Errorf("%w: reading the record of %s: %w", allocator.ErrUnavailable, tag, err)
 	}
 	s, err = storedTag(b, tag, msg.Data, msg.Sequence)
+	if s.Revision != 0 {
+		b.saw(s.Revision)
+	}
 	return s, msg.Sequence, err
 }
 
@@ -197,7 +200,20 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 		if lost, err := r.look(ctx); err != nil || lost != nil && !(known && errors.Is(lost, allocator.ErrTagsLost)) {
 			return 0, errors.Join(err, lost)
 		}
-		b = *r.bucket.Load() // the bucket may have been made again
+		if b, err = findTags(ctx, r.cfg); err != nil { // it may be made again at this moment
+			return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
+		}
+	}
+	if revision > b.seen.Load() { // another generator pushed it: it may be in a bucket that was made again
+		switch s, _, err := r.load(ctx, b, t.Name); {
+		case errors.Is(err, errRemade):
+			_, _ = r.look(ctx)
+			return 0, fmt.Errorf("%w: %w", allocator.ErrConflict, err)
+		case err != nil && s.Revision == 0:
+			return 0, err
+		case s.Revision != revision:
+			return 0, fmt.Errorf("%w: another generator changed it first", allocator.ErrConflict)
+		}
 	}
 	data, err := encodeTag(t, b.first)
 	if err != nil {
@@ -215,9 +231,10 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 		}
 	}
 	if err != nil {
-		err = fmt.Errorf("writing the record of %s: %w", t.Name, err)
+		return made, fmt.Errorf("writing the record of %s: %w", t.Name, err)
 	}
-	return made, err
+	b.saw(made)
+	return made, nil
 }
 
 // write sends a message once, and returns its sequence. The errors are those of Swap.

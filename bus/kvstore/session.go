@@ -319,6 +319,7 @@ func (s *session) take(m *nats.Msg) error {
 	if err == nil && stored.Revision == 0 {
 		return nil
 	}
+	s.saw(s.at)
 	s.f(allocator.Update{Stored: stored, Problem: err, First: !s.synced})
 	return nil
 }

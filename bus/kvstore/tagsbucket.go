@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,6 +35,14 @@ type marker struct {
 type tagsBucket struct {
 	leader jetstream.Stream // for reads that only the leader answers
 	first  uint64           // the first sequence, which no other bucket of tags has
+	seen   *atomic.Uint64   // the highest revision of a record that is known to be in it
+}
+
+// saw notes the revision of a record that is in the bucket.
+func (b tagsBucket) saw(revision uint64) {
+	for was := b.seen.Load(); was < revision && !b.seen.CompareAndSwap(was, revision); {
+		was = b.seen.Load()
+	}
 }
 
 // findTags looks the bucket of the tags up. An error that matches [allocator.ErrRefused] says that it is not as
@@ -44,7 +53,7 @@ func findTags(ctx context.Context, cfg Config) (tagsBucket, error) {
 		return tagsBucket{}, unreached(bus.BucketTags, err)
 	}
 	info := stream.CachedInfo()
-	b := tagsBucket{stream, info.Config.FirstSeq}
+	b := tagsBucket{stream, info.Config.FirstSeq, new(atomic.Uint64)}
 	if info.State.FirstSeq < b.first { // nats-server 2.15.2 once took over the files of an earlier stream
 		return b, fmt.Errorf("%w: bucket %s has records from before it was made: remove it with `nats stream rm %s`, "+
 			"and restore a backup with `leaf restore`", allocator.ErrRefused, bus.BucketTags, info.Config.Name)
