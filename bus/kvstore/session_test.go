@@ -165,8 +165,8 @@ func (a *acks) Publish(context.Context, string, []byte, ...jetstream.PublishOpt)
 func TestSessionSynced(t *testing.T) {
 	t.Parallel()
 	r := NewRecords(Config{JS: &acks{left: []uint64{20, 22, 22, 22, 22, 22}}, Log: testkit.Quiet})
-	s := &session{Records: r, f: func(allocator.Update) {}, consumer: "mine", number: 1, beatAt: 10,
-		acked: make(chan beat, 1)}
+	s := &session{Records: r, tagsBucket: tagsBucket{seen: new(atomic.Uint64)}, f: func(allocator.Update) {},
+		consumer: "mine", number: 1, beatAt: 10, acked: make(chan beat, 1)}
 	ctx, stop := context.WithCancel(t.Context())
 	messages, ended := make(chan *nats.Msg), make(chan error, 1)
 	go func() { ended <- s.read(ctx, messages, nil) }()
@@ -204,7 +204,7 @@ func TestSessionGap(t *testing.T) {
 		"another consumer": {[]*nats.Msg{message("mine", 1, 71, 0), message("other", 2, 72, 0)}, false},
 		"the last is lost": {[]*nats.Msg{message("mine", 1, 71, 0), beat("2")}, false},
 	} {
-		s := &session{consumer: "mine", f: func(allocator.Update) {}}
+		s := &session{consumer: "mine", f: func(allocator.Update) {}, tagsBucket: tagsBucket{seen: new(atomic.Uint64)}}
 		var err error
 		for _, m := range c.messages {
 			err = errors.Join(err, s.take(m))
