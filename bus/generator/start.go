@@ -59,26 +59,36 @@ func (g *Generator) listen() error {
 	return nil
 }
 
-// work prepares, and then refills until the context is done.
+// work prepares, and refills until the context is done. The tags of the start are created while the allocator runs: it knows
+// by its watch which tags there are.
 func (g *Generator) work(ctx context.Context) {
-	if err := g.prepare(ctx); err != nil {
+	if err := g.prepare(ctx, g.join, g.warnOfStreams, g.open); err != nil {
 		g.fail(err)
 		<-ctx.Done()
 	}
+	tags := background(func(context.Context) {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := g.prepare(ctx, g.ensureTags); err != nil {
+			g.fail(err)
+			return
+		}
+		g.phase.prepared.Store(true)
+		g.publish(g.nodeEvent("started"))
+		signal(g.changed)
+	})
 	g.alloc.Run(ctx)
+	tags.stop()
 }
 
-// prepare enters the installation and opens the store. It retries each step until the step
-// succeeds or is refused, or the context ends.
-func (g *Generator) prepare(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{g.join, g.warnOfStreams, g.open, g.ensureTags} {
+// prepare makes steps, and retries each one until it succeeds or is refused, or the context ends.
+func (g *Generator) prepare(ctx context.Context, steps ...func(context.Context) error) error {
+	for _, step := range steps {
 		if err := g.retry(ctx, step); err != nil {
 			return err
 		}
 	}
-	g.phase.prepared.Store(true)
-	g.publish(g.nodeEvent("started"))
-	signal(g.changed)
 	return nil
 }
 
