@@ -106,17 +106,19 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 	}
 	var asked bool
 	var others Known
+	ask := func() (err error) {
+		if others, err = a.cfg.Ask(ctx, t.Name); err != nil {
+			return err
+		}
+		asked = true
+		return errAgain // the answers took their time, and another creation may have been faster
+	}
 	return a.amend(ctx, t.Name, func(s Stored, damage error) (Tag, error) {
 		if damage != nil && (!explicit || errors.Is(damage, ErrNewer)) { // how far the tag was is not known
 			return s.Tag, damage
 		}
 		if (s.Revision == 0 || damage != nil) && !asked {
-			var err error
-			if others, err = a.cfg.Ask(ctx, t.Name); err != nil {
-				return s.Tag, err
-			}
-			asked = true
-			return s.Tag, errAgain // the answers took their time, and another creation may have been faster
+			return s.Tag, ask()
 		}
 		known := others.Merge(a.Known(t.Name))
 		known.End = max(known.End, seen)
@@ -133,10 +135,17 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 			return s.Tag, err
 		}
 		made, err := s.Create(t, known.End)
-		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil { // an earlier creation may have ended before its row
-			add := a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: s.MaxID, Step: s.Step, Description: s.Description})
-			if add != nil && !errors.Is(add, ErrExists) {
-				err = fmt.Errorf("%w: %w", ErrUncertain, add)
+		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil {
+			row, lacks := a.cfg.Numbers.Peek(ctx, s.Name)
+			switch {
+			case lacks != nil || row.MaxID != 0:
+			case !asked: // the record may have been set back
+				return s.Tag, ask()
+			default: // an earlier creation may have ended before its row
+				lacks = a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: max(s.MaxID, known.End), Step: s.Step, Description: s.Description})
+			}
+			if lacks != nil && !errors.Is(lacks, ErrExists) {
+				err = fmt.Errorf("%w: %w", ErrUncertain, lacks)
 			}
 		}
 		if err == nil && t.Order.Domain() != "" {
