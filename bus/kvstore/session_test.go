@@ -231,8 +231,10 @@ func TestRecordsMany(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if i%1000 == 999 { // more may not be under way
+			<-cfg.JS.PublishAsyncComplete()
+		}
 	}
-	<-cfg.JS.PublishAsyncComplete()
 	w := followTags(t, r)
 	sync1(t, r)
 	w.mu.Lock()
