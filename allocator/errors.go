@@ -50,16 +50,9 @@ var (
 	ErrClosed     = errors.New("the generator is shutting down")
 )
 
-// ErrApart is the [ErrConflict] of a tag that is, or was, strict or opaque. Such a tag is never in a database.
-var ErrApart = fmt.Errorf("%w", ErrConflict)
-
 // OrderConflict returns the [ErrConflict] of a new tag that is, or was, a tag of the order o.
 func OrderConflict(o Order) error {
-	conflict := ErrConflict
-	if o != Trend {
-		conflict = ErrApart
-	}
-	return fmt.Errorf("%w: it is, or was, %s, for life: create it as such, or choose another name", conflict, o.kind())
+	return fmt.Errorf("%w: it is, or was, %s, for life: create it as such, or choose another name", ErrConflict, o.kind())
 }
 
 // ErrDeleted is the [ErrUnknownTag] of a tag whose tombstone the store keeps.

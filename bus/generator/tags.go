@@ -31,14 +31,6 @@ func record(t allocator.Tag) admin.TagRecord {
 	return r
 }
 
-// OrderOf is the order of a tag of which an event has the record.
-func OrderOf(r admin.TagRecord) allocator.Order {
-	if r.Opaque != "" {
-		return allocator.OpaqueOrder(opaque.Domain(r.Opaque))
-	}
-	return allocator.Order(r.Order)
-}
-
 func rules(r allocator.Rules) admin.TagRules {
 	return admin.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, Limit: bus.ID(r.Limit)}
 }
