@@ -99,6 +99,27 @@ func (t Tag) Rise(end, floor int64) Tag {
 	return t
 }
 
+// Merge returns the record after the restore of a backup that has old. Nothing is lowered. known is how far anybody knows the tag to be
+// in use. Where MaxID rises, generators drop the IDs below: two of them may have a range. A tag that was created again since the deletion
+// that old has stays. The error matches [ErrRefused]: the two are of different tags.
+func (t Tag) Merge(old Tag, known int64) (Tag, error) {
+	if old.Order != t.Order || old.KeyID != t.KeyID {
+		return t, fmt.Errorf("%w: the tag %s has another order or key than in the backup", ErrRefused, t.Name)
+	}
+	t.Deleted = t.Deleted || old.Deleted && old.MaxID >= t.MaxID && old.Updated.After(t.Updated)
+	if old.MaxID > t.MaxID {
+		t.Last = old.Last
+	}
+	if old.Version > t.Version {
+		t.Rules = old.Rules
+	}
+	t.Floor = max(t.Floor, old.Floor)
+	if end := max(old.MaxID, known); end > t.MaxID {
+		t = t.Rise(end, end)
+	}
+	return t, nil
+}
+
 // The kinds of tags, in [Row.Kind]. A name has one kind for life.
 const (
 	KindTrend  = "trend"

@@ -253,44 +253,22 @@ func (in place) merge(r BackupRecord, has []byte, known map[string]int64) ([]byt
 func mergeTag(r BackupRecord, has []byte, known int64, first uint64) ([]byte, error) {
 	was, _, lacks := decodeRecord(r.Key, r.Value)
 	is, of, err := decodeRecord(r.Key, has)
+	none := has == nil || of != first
 	switch {
 	case has != nil && err != nil:
 		return nil, err
-	case (has == nil || of != first) && lacks != nil: // no tag may begin at 1 in the place of a damaged record
+	case none && lacks != nil: // no tag may begin at 1 in the place of a damaged record
 		return r.Value, nil
-	case has == nil || of != first:
-		return encodeTag(raisedTo(was, known), first)
+	case none:
+		is = was
+	case lacks != nil:
+		was = is
 	}
-	t := is
-	if lacks == nil {
-		if was.Order != is.Order || was.KeyID != is.KeyID {
-			return nil, fmt.Errorf("%w: the tag %s has another order or key than in the backup", allocator.ErrRefused,
-				r.Key)
-		}
-		t.Floor = max(is.Floor, was.Floor)
-		if was.MaxID > is.MaxID {
-			t.Last = was.Last
-		}
-		if was.Version > is.Version {
-			t.Rules = was.Rules
-		}
-		// Else the name was created again since the deletion.
-		t.Deleted = is.Deleted || was.Deleted && was.MaxID >= is.MaxID && was.Updated.After(is.Updated)
-		t = raisedTo(t, was.MaxID)
-	}
-	if t = raisedTo(t, known); t == is {
-		return has, nil
+	t, err := is.Merge(was, known)
+	if err != nil || !none && t == is {
+		return has, err
 	}
 	return encodeTag(t, first)
-}
-
-// raisedTo moves max_id up. Generators drop the IDs below, because the record went backwards meanwhile: two of them
-// may have a range.
-func raisedTo(t allocator.Tag, end int64) allocator.Tag {
-	if t.MaxID < end {
-		t.MaxID, t.Floor = end, end
-	}
-	return t
 }
 
 // mergeWorker keeps the holder that there is.
