@@ -59,7 +59,7 @@ func New(cfg Config) *Allocator {
 		lockedSlots: make(chan struct{}, maxLocked),
 	}
 	a.claims = &claims{records: cfg.Records, numbers: cfg.Numbers, index: cfg.Index, keys: cfg.Keys, node: cfg.Node, run: cfg.Run,
-		ask: cfg.Ask, known: a.inForce}
+		ask: cfg.Ask, known: a.Forbids}
 	a.reserveIDs = a.claims.reserve
 	for i := range a.shards {
 		a.shards[i].buffers = make(map[string]*buffer)
@@ -345,13 +345,9 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	return left, refills && a.Failing().Store == nil
 }
 
-// Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the tag's rules. What is in
-// memory of a strict tag is the end of its last claim.
-func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) { return a.inForce(tag) }
-
 // Seen is the end of all ranges of tag that this generator knows of, or the
 // max_id that it saw in the store, if that is above.
 func (a *Allocator) Seen(tag string) int64 {
-	floor, _ := a.inForce(tag)
+	floor, _ := a.Forbids(tag)
 	return max(floor, a.cfg.Index.End(tag)) // read last, because an evicted tag leaves its floor in the marks
 }

@@ -26,12 +26,13 @@ func (a *Allocator) Push(s Stored) Known {
 
 // Known is what this generator knows of a tag.
 func (a *Allocator) Known(tag string) Known {
-	floor, rules := a.inForce(tag)
+	floor, rules := a.Forbids(tag)
 	return Known{End: a.Seen(tag), Floor: floor, Order: a.cfg.Index.Order(tag), Rules: rules}
 }
 
-// inForce is the floor and the rules of a tag in memory. What memory has of a strict tag is the end of its last claim.
-func (a *Allocator) inForce(tag string) (floor int64, rules Rules) {
+// Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the tag's rules. What is in
+// memory of a strict tag is the end of its last claim.
+func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
 		return 0, Rules{}

@@ -259,7 +259,7 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 				return s.Tag, err
 			}
 		}
-		if _, rules := a.inForce(tag); rules.Version > s.Version { // the records were set back: else nobody would obey the change
+		if _, rules := a.Forbids(tag); rules.Version > s.Version { // the records were set back: else nobody would obey the change
 			s.Rules = rules
 		}
 		was = s.Tag
