@@ -94,9 +94,7 @@ func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Gr
 	if err != nil || r == (Range{}) { // no IDs: it is a probe whether the record can be written
 		return Grant{}, err
 	}
-	grant, err := c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: a.step})
-	grant.Learnt = a.step
-	return grant, err
+	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: a.step})
 }
 
 // refuses is the error if the record does not let n IDs be claimed.
@@ -206,8 +204,8 @@ func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error
 		t.Step = step
 		made, err := c.swap(ctx, t, s.Revision)
 		if err == nil {
-			return Grant{Range: Range{claim.First, t.Last.Last}, Step: max(t.Step, 1), Order: t.Order, Rules: t.Rules,
-				Ending: !t.Ending(s.MaxID) && t.Ending(t.MaxID), Stored: made}, nil
+			return Grant{Range: Range{claim.First, t.Last.Last}, Step: max(t.Step, 1), Stored: made,
+				Ending: !t.Ending(s.MaxID) && t.Ending(t.MaxID)}, nil
 		}
 		if !errors.Is(err, ErrConflict) {
 			return Grant{}, err
@@ -402,13 +400,10 @@ func (noKeys) Make(context.Context, Tag, func(context.Context) (string, error)) 
 // Grant is what was claimed.
 type Grant struct {
 	Range
-	Step   int64 // the tag's step; 1 if it is strict
-	Learnt int64 // the step with which the generator goes on
-	Order  Order
-	Rules  Rules
+	Step   int64  // the tag's step; 1 if it is strict
+	Stored Stored // the record with the claim; of a range that another generator has claimed it has the order alone
 	// Ending says that this range is the one by which 80 % of the IDs below the limit are reserved.
 	Ending bool
-	Stored Stored // the record with the claim
 }
 
 // check returns an error for a range that no store may return.

@@ -23,7 +23,7 @@ var simulatedMutations = []mutation{
 	{name: "a claim of a strict tag serves requests that came later", edits: []edit{{"strict.go",
 		"w != nil && w.number < p.before && w.n", "w != nil && w.n"}}},
 	{name: "a range of the database is not claimed", edits: []edit{{"claims.go",
-		"	grant, err := c.claim(ctx, s, Claim{", "	if c.numbers != nil && s.Order == Trend {\n		return Grant{Range: r, Step: max(s.Step, 1), Learnt: a.step, Stored: s}, nil\n	}\n	grant, err := c.claim(ctx, s, Claim{"}}},
+		"	return c.claim(ctx, s, Claim{", "	if c.numbers != nil && s.Order == Trend {\n		return Grant{Range: r, Step: max(s.Step, 1), Stored: s}, nil\n	}\n	return c.claim(ctx, s, Claim{"}}},
 
 	// What comes from others, and from operators.
 	{name: "a floor is not taken in", edits: []edit{{"buffer.go",

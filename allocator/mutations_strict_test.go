@@ -33,7 +33,7 @@ var strictMutations = []mutation{
 	{name: "a claim takes only what the first request needs", by: "TestStrictClaims", edits: []edit{{"strict.go",
 		"		if single {\n", "		if true {\n"}}},
 	{name: "a claim is marked", by: "TestStrictClaims", edits: []edit{{"refill.go",
-		"	if grant.Order != Strict { //", "	if true { //"}}},
+		"	if grant.Stored.Order != Strict { //", "	if true { //"}}},
 	{name: "a claim is reported without its requests", by: "TestStrictClaims", edits: []edit{{"strict.go",
 		"		c.Requests++\n", ""}}},
 	{name: "a claim is not counted", by: "TestStrictClaims", edits: []edit{{"strict.go",

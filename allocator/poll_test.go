@@ -374,7 +374,7 @@ func TestAdopt(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || grant.First != c.want || name != "another one is faster" && grant.Rules != g.known.Rules {
+			if err != nil || grant.First != c.want || name != "another one is faster" && grant.Stored.Rules != g.known.Rules {
 				t.Errorf("%+v, %v; want %d, with the rules that others know", grant, err, c.want)
 			}
 		})

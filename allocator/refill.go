@@ -99,7 +99,7 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 		sent := time.Now()
 		grant, err := a.ask(ctx, b.tag, want)
 		switch {
-		case err == nil && grant.Order == Strict: // learned just now
+		case err == nil && grant.Stored.Order == Strict: // learned just now
 			return a.serve(b, strictPlan{n: want.need, before: p.before, sent: sent}, grant, Claimed{Tag: b.tag}, start)
 		case err == nil:
 			return a.install(b, p, grant, time.Since(start))
@@ -141,7 +141,7 @@ func (a *Allocator) ask(ctx context.Context, tag string, want ask) (Grant, error
 	if err := grant.check(seen); err != nil {
 		return Grant{}, err
 	}
-	if grant.Order != Strict { // its record alone counts, and a line for each claim would be slow
+	if grant.Stored.Order != Strict { // its record alone counts, and a line for each claim would be slow
 		a.mark(tag, grant.Last+1)
 	}
 	return grant, nil
@@ -196,10 +196,10 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 		return errDiscarded
 	}
 	b.pending = Range{}
-	a.governLocked(b, grant.Rules, true)
+	a.governLocked(b, grant.Stored.Rules, true)
 	b.stepper.rebase(grant.Step)
-	if p.base == 0 && grant.Learnt > grant.Step { // another generator has learned it, or this one before its restart
-		p.base, p.step = grant.Step, grant.Learnt
+	if learnt := grant.Stored.Last.Step; p.base == 0 && learnt > grant.Step { // by another generator, or by this one before its restart
+		p.base, p.step = grant.Step, learnt
 		b.stepper.step = p.step
 	}
 	cause := p.cause(grant.Step)
@@ -211,7 +211,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	}
 	a.refills.Add(1)
 	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})
-	a.endingLocked(b, grant)
+	a.ending(grant)
 	a.recoveredLocked(b)
 	b.refilledBefore, b.refilled = b.refilled, now
 	b.takenBefore, b.takenAt = b.takenAt, b.taken
@@ -263,10 +263,10 @@ func (a *Allocator) paused(b *buffer, err error) bool {
 	return b.rulesLocked().Paused
 }
 
-// endingLocked reports that 80 % of the tag's IDs are reserved.
-func (a *Allocator) endingLocked(b *buffer, g Grant) {
+// ending reports that 80 % of the tag's IDs are reserved.
+func (a *Allocator) ending(g Grant) {
 	if g.Ending {
-		a.cfg.Notify(Tag{Name: b.tag, MaxID: g.Last + 1, Rules: g.Rules}.NewEnding())
+		a.cfg.Notify(g.Stored.NewEnding())
 	}
 }
 

@@ -204,7 +204,7 @@ func (a *Allocator) passOn(b *buffer, run string, n int64) (Grant, error) {
 	defer cancel()
 	seen := a.Seen(b.tag)
 	r, err := a.cfg.PassOn(ctx, run, b.tag, n)
-	grant := Grant{Range: r, Step: 1, Order: Strict}
+	grant := Grant{Range: r, Step: 1, Stored: Stored{Tag: Tag{Order: Strict}}}
 	if err == nil {
 		err = grant.check(seen)
 	}
@@ -257,12 +257,12 @@ func (a *Allocator) serve(b *buffer, p strictPlan, grant Grant, c Claimed, start
 	}()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	a.governLocked(b, grant.Rules, true)
+	a.governLocked(b, grant.Stored.Rules, true)
 	if grant.First < b.floor || grant.Last >= b.rulesLocked().end() { // an operator moved max_id or the limit meanwhile
 		return errDiscarded
 	}
 	a.becomeStrictLocked(b)
-	a.endingLocked(b, grant)
+	a.ending(grant)
 	a.recoveredLocked(b)
 	a.refills.Add(1)
 	b.floor = grant.Last + 1
