@@ -19,7 +19,7 @@ var reconcileMutations = []mutation{
 	{name: "W6: a push begins a raise", by: "TestMerge|TestHealed", edits: []edit{
 		{"reconcile.go", "	if !pushed && (u.First", "	if (u.First"}}},
 	{name: "W6: a raise that failed is not tried again", by: "TestHealed", edits: []edit{
-		{"reconcile.go", "					failed.Store(name, true)\n", ""}}},
+		{"reconcile.go", "				a.heals.add(names[i])\n", ""}}},
 	{name: "W6: a conflict ends a raise", by: "TestHealed", edits: []edit{
 		{"claims.go", "		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(lastRace), nil) {\n			return Stored{}, Stored{}, err", "		if true {\n			return Stored{}, Stored{}, nil"}}},
 	{name: "W6: a raised record is no alert", by: "TestHealed", edits: []edit{
@@ -80,6 +80,6 @@ var reconcileMutations = []mutation{
 	{name: "a list comes before the tags are known", by: "TestList", edits: []edit{
 		{"tags.go", "	if !a.listed.Load() {", "	if false {"}}},
 	{name: "a list has tombstones", by: "TestList", edits: []edit{
-		{"tags.go", "				case s.present() == nil:", "				default:"},
+		{"tags.go", "		case s.present() == nil:", "		default:"},
 		{"index.go", "case q.Match(name) && !x.of[name].deleted:", "case q.Match(name):"}}},
 }

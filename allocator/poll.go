@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -175,26 +176,34 @@ func (p *poll) shadow(now map[string]bool) {
 // all looks at the tags in question, some at a time.
 func (p *poll) all(ctx context.Context, names []string, ahead map[string]int64) error {
 	slices.Sort(names)
-	slots := make(chan struct{}, rowsAtOnce)
+	names = slices.Compact(names)
+	var failed atomic.Pointer[error]
+	each(len(names), rowsAtOnce, func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		err := p.a.settle(ctx, names[i], ahead[names[i]])
+		if errors.Is(err, ErrUnavailable) { // any other error is about this tag alone; the next poll looks at it again
+			failed.Store(&err)
+		}
+	})
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// each calls f with each number below n, so many at a time, and waits for all.
+func each(n, atOnce int, f func(i int)) {
+	slots := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for _, name := range slices.Compact(names) {
+	for i := range n {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
-			defer cancel()
-			err := p.a.settle(ctx, name, ahead[name])
-			if errors.Is(err, ErrUnavailable) { // any other error is about this tag alone; the next poll looks at it again
-				mu.Lock()
-				failed = err
-				mu.Unlock()
-			}
+			f(i)
 		})
 	}
 	all.Wait()
-	return failed
 }
 
 // settle makes the row and the record of a tag equal. ahead is how far the row was above the record in the last poll; 0: it was not.

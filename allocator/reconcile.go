@@ -3,7 +3,10 @@ package allocator
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/leafbus/leafbus/internal/fresh"
 )
@@ -179,11 +182,11 @@ func (h *heals) add(name string) {
 	}
 }
 
-func (h *heals) take() map[string]bool {
+func (h *heals) take() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	names := h.names
-	h.names = make(map[string]bool)
+	names := slices.Collect(maps.Keys(h.names))
+	clear(h.names)
 	return names
 }
 
@@ -198,22 +201,15 @@ func (a *Allocator) keepHealed() {
 			return
 		case <-a.heals.wanted:
 		}
-		slots := make(chan struct{}, healsAtOnce)
-		var failed sync.Map
-		var all sync.WaitGroup
-		for name := range a.heals.take() {
-			slots <- struct{}{}
-			all.Go(func() {
-				defer func() { <-slots }()
-				if !a.heal(name) {
-					failed.Store(name, true)
-				}
-			})
-		}
-		all.Wait()
-		again := false
-		failed.Range(func(name, _ any) bool { a.heals.add(name.(string)); again = true; return true })
-		if again && !pause(a.ctx, lastPause, nil) {
+		names := a.heals.take()
+		var again atomic.Bool
+		each(len(names), healsAtOnce, func(i int) {
+			if !a.heal(names[i]) {
+				a.heals.add(names[i])
+				again.Store(true)
+			}
+		})
+		if again.Load() && !pause(a.ctx, lastPause, nil) {
 			return
 		}
 	}

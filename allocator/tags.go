@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 )
 
@@ -65,32 +64,21 @@ func (a *Allocator) List(ctx context.Context, q Query) ([]Tag, error) {
 
 // loadAll reads the records of these names, without those that are gone by now.
 func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) {
-	tags, errs := make([]Tag, len(names)), make([]error, min(maxLoads, len(names)))
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for i := range errs {
-		all.Go(func() {
-			for at := next.Add(1) - 1; at < int64(len(names)) && errs[i] == nil; at = next.Add(1) - 1 {
-				s, err := a.cfg.Records.Load(ctx, names[at])
-				switch {
-				case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
-					tags[at] = Tag{Name: names[at]}
-				case err != nil:
-					errs[i] = err
-				case s.present() == nil:
-					tags[at] = s.Tag
-				}
-			}
-		})
-	}
-	all.Wait()
-	found := tags[:0]
-	for _, t := range tags {
-		if t.Name != "" {
-			found = append(found, t)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	tags := make([]Tag, len(names))
+	each(len(names), maxLoads, func(i int) {
+		s, err := a.cfg.Records.Load(ctx, names[i])
+		switch {
+		case errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer):
+			tags[i] = Tag{Name: names[i]}
+		case err != nil:
+			fail(err)
+		case s.present() == nil:
+			tags[i] = s.Tag
 		}
-	}
-	return found, errors.Join(errs...)
+	})
+	return slices.DeleteFunc(tags, func(t Tag) bool { return t.Name == "" }), context.Cause(ctx)
 }
 
 // OnlyNew is the argument seen of [Allocator.Create] for a tag that is created only if nobody knows the name.
