@@ -86,9 +86,9 @@ var claimMutations = []mutation{
 	{name: "a name that may be lost is unknown", by: "TestAdopt|TestTagsLost", edits: []edit{
 		{"claims.go", "		unknown = lost\n", ""}}},
 	{name: "no row is served while the records are lost", by: "TestAdopt|TestTagsLost", edits: []edit{
-		{"claims.go", "	case lost != nil && unknown != lost:", "	case lost != nil:"}}},
+		{"claims.go", "	case lost != nil && !errors.Is(lost, ErrTagsLost):", "	case lost != nil:"}}},
 	{name: "a record is made while the records have another trouble", by: "TestAdopt", edits: []edit{
-		{"claims.go", "	case lost != nil && unknown != lost:", "	case false:"}}},
+		{"claims.go", "	case lost != nil && !errors.Is(lost, ErrTagsLost):", "	case false:"}}},
 	{name: "a row with the name of a strict tag is served", by: "TestAdopt|TestPoll", edits: []edit{
 		{"claims.go", "	case row.Kind == KindStrict || row.Kind == KindOpaque:", "	case false:"}}},
 	{name: "the mark of a deletion does not count for a new record", by: "TestAdopt|TestPoll", edits: []edit{
@@ -96,7 +96,7 @@ var claimMutations = []mutation{
 	{name: "nobody is asked before a record is made", by: "TestAdopt", edits: []edit{
 		{"claims.go", "	known, err := c.ask(ctx, tag)\n	if err != nil {\n		return Stored{}, err\n	}\n", "	known := Known{}\n"}}},
 	{name: "what this generator knows does not count for a new record", by: "TestTagsLost", edits: []edit{
-		{"claims.go", "	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Rules: rules})\n", "	_, _ = floor, rules\n"}}},
+		{"claims.go", "	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Order: c.index.Order(tag), Rules: rules})\n", "	_, _ = floor, rules\n"}}},
 	{name: "another generator that makes the record is an outage", by: "TestAdopt", edits: []edit{
 		{"claims.go", "	if errors.Is(err, ErrConflict) { // another generator was first", "	if false { //"}}},
 

@@ -59,7 +59,7 @@ var pollMutations = []mutation{
 	{name: "what was seen before the lead changed counts", by: "TestPollLeads", edits: []edit{
 		{"poll.go", "			clear(p.missing)\n", ""}}},
 	{name: "a poll that failed is a success", by: "TestPollFails", edits: []edit{
-		{"poll.go", "				failed = err\n", ""}}},
+		{"poll.go", "			failed.Store(&err)\n", ""}}},
 	{name: "a database that is not this installation's is polled", by: "TestPollFails", edits: []edit{
 		{"poll.go", "		err := a.cfg.Numbers.Check(ctx)\n", "		var err error\n"}}},
 	{name: "a step that SQL changes is ignored", by: "TestPolledStep", edits: []edit{

@@ -35,13 +35,13 @@ var reconcileMutations = []mutation{
 
 	// Commands.
 	{name: "a new tag begins below what others know", by: "TestCreate", edits: []edit{
-		{"tags.go", "			if others, err = a.cfg.Ask(ctx, t.Name); err != nil {", "			if _, err = a.cfg.Ask(ctx, t.Name); err != nil {"}}},
+		{"tags.go", "if others, err = a.cfg.Ask(ctx, t.Name); err != nil {", "if _, err = a.cfg.Ask(ctx, t.Name); err != nil {"}}},
 	{name: "a new tag begins below what this generator knows", by: "TestCreate", edits: []edit{
 		{"tags.go", "known := others.Merge(a.Known(t.Name))", "known := others"}}},
 	{name: "a new tag begins below what the sender knows", by: "TestCreate", edits: []edit{
 		{"tags.go", "		known.End = max(known.End, seen)\n", ""}}},
 	{name: "a new tag begins below the mark of a deletion", by: "TestCreate", edits: []edit{
-		{"tags.go", "	known.End = max(known.End, row.Mark)\n", ""}}},
+		{"tags.go", "		known.End = max(known.End, row.Mark)\n", ""}}},
 	{name: "a new tag begins below the tombstone", by: "TestCreate|TestEnds", edits: []edit{
 		{"record.go", "max(t.MaxID, s.MaxID, known, 1)", "max(t.MaxID, known, 1)"}}},
 	{name: "a name has two kinds", by: "TestCreate", edits: []edit{

@@ -119,21 +119,20 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		if damage != nil {
 			s.Tag = Tag{Order: t.Order, Deleted: true}
 		}
-		if err := a.mayHave(ctx, t, s, &known); err != nil {
+		row, err := a.mayHave(ctx, t, s)
+		if err != nil {
 			return s.Tag, err
 		}
+		known.End = max(known.End, row.Mark)
 		made, err := s.Create(t, known.End)
-		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil {
-			row, lacks := a.cfg.Numbers.Peek(ctx, s.Name)
-			switch {
-			case lacks != nil || row.MaxID != 0:
-			case !asked: // the record may have been set back
+		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil && row.MaxID == 0 {
+			if !asked { // the record may have been set back
 				return s.Tag, ask()
-			default: // an earlier creation may have ended before its row
-				lacks = a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: max(s.MaxID, known.End), Step: s.Step, Description: s.Description})
 			}
-			if lacks != nil && !errors.Is(lacks, ErrExists) {
-				err = fmt.Errorf("%w: %w", ErrUncertain, lacks)
+			// An earlier creation may have ended before its row.
+			add := a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: max(s.MaxID, known.End), Step: s.Step, Description: s.Description})
+			if add != nil && !errors.Is(add, ErrExists) {
+				err = fmt.Errorf("%w: %w", ErrUncertain, add)
 			}
 		}
 		if err == nil && t.Order.Domain() != "" {
@@ -205,42 +204,33 @@ func (a *Allocator) addRow(ctx context.Context, t Tag) error {
 	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
-// mayHave is the error of a name that the database has for a tag of another kind. It raises known to what the database knows.
-func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored, known *Known) error {
+// mayHave returns what the database has of a name. If that is a tag of another kind it is an error.
+func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err error) {
 	if a.cfg.Numbers == nil {
-		return nil
+		return row, nil
 	}
-	row, err := a.cfg.Numbers.Peek(ctx, t.Name)
-	if err != nil {
-		if t.Order != Trend && errors.Is(err, ErrUnavailable) && s.Revision != 0 {
-			return nil // the record says enough
-		}
-		return err
-	}
+	row, err = a.cfg.Numbers.Peek(ctx, t.Name)
 	switch {
+	case errors.Is(err, ErrUnavailable) && t.Order != Trend && s.Revision != 0: // the record says enough
+		return Row{}, nil
+	case err != nil:
+		return row, err
 	case row.MaxID != 0 && t.Order == Trend && s.Revision == 0:
-		return fmt.Errorf("%w: %s", ErrExists, t.Name)
+		return row, fmt.Errorf("%w: %s", ErrExists, t.Name)
 	case row.MaxID != 0 && t.Order != Trend:
-		return fmt.Errorf("%s: %w", t.Name, OrderConflict(Trend))
+		return row, fmt.Errorf("%s: %w", t.Name, OrderConflict(Trend))
 	case row.Kind != "" && row.Kind != t.Kind():
-		return fmt.Errorf("%w: %s is, or was, of kind %s, for life: create it as such, or choose another name", ErrConflict, t.Name, row.Kind)
+		return row, fmt.Errorf("%w: %s is, or was, of kind %s, for life: create it as such, or choose another name", ErrConflict, t.Name, row.Kind)
 	}
-	known.End = max(known.End, row.Mark)
-	return nil
+	return row, nil
 }
 
 // Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below the present one;
 // ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a typo, see [Tag.CheckLoss].
 func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
 	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
-		if damage != nil {
-			return s.Tag, damage
-		}
-		if s.Revision == 0 {
-			if _, err := a.claims.adopt(ctx, tag); err != nil {
-				return s.Tag, err
-			}
-			return s.Tag, errAgain
+		if err := a.there(ctx, tag, s, damage); err != nil {
+			return s.Tag, err
 		}
 		if err := s.present(); err == nil && !force {
 			if err := s.CheckLoss(c); err != nil {
@@ -264,18 +254,23 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 	return was, is, err
 }
 
+// there is the error of a record that cannot be changed or deleted. A tag that has only a row in the database gets its record first.
+func (a *Allocator) there(ctx context.Context, tag string, s Stored, damage error) error {
+	if damage != nil || s.Revision != 0 {
+		return damage
+	}
+	if _, err := a.claims.adopt(ctx, tag); err != nil {
+		return err
+	}
+	return errAgain
+}
+
 // Delete removes a tag and returns its tombstone, whose end is at least that of all that is known to be in use. Errors: ErrUnknownTag;
 // ErrUncertain if it may have happened.
 func (a *Allocator) Delete(ctx context.Context, tag string) (Stored, error) {
 	return a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
-		if damage != nil {
-			return s.Tag, damage
-		}
-		if s.Revision == 0 {
-			if _, err := a.claims.adopt(ctx, tag); err != nil {
-				return s.Tag, err
-			}
-			return s.Tag, errAgain
+		if err := a.there(ctx, tag, s, damage); err != nil {
+			return s.Tag, err
 		}
 		t, err := s.Delete(a.Seen(tag))
 		if err != nil || a.cfg.Numbers == nil || s.Order != Trend {
