@@ -110,7 +110,7 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		if damage != nil && (!explicit || errors.Is(damage, ErrNewer)) { // how far the tag was is not known
 			return s.Tag, damage
 		}
-		if (s.Revision == 0 || damage != nil) && !asked {
+		if (s.present() != nil || damage != nil) && !asked { // a tombstone may have been set back
 			var err error
 			if others, err = a.cfg.Ask(ctx, t.Name); err != nil {
 				return s.Tag, err
