@@ -93,6 +93,8 @@ var claimMutations = []mutation{
 		{"claims.go", "	case row.Kind == KindStrict || row.Kind == KindOpaque:", "	case false:"}}},
 	{name: "the mark of a deletion does not count for a new record", by: "TestAdopt|TestPoll", edits: []edit{
 		{"claims.go", "MaxID: max(row.MaxID, row.Mark, 1)", "MaxID: max(row.MaxID, 1)"}}},
+	{name: "nobody is asked in the place of a tombstone", by: "TestCreate", edits: []edit{
+		{"tags.go", "		if (s.present() != nil || damage != nil) && !asked {", "		if (s.Revision == 0 || damage != nil) && !asked {"}}},
 	{name: "nobody is asked before a record is made", by: "TestAdopt", edits: []edit{
 		{"claims.go", "	known, err := c.ask(ctx, tag)\n	if err != nil {\n		return Stored{}, err\n	}\n", "	known := Known{}\n"}}},
 	{name: "what this generator knows does not count for a new record", by: "TestTagsLost", edits: []edit{
