@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -133,11 +134,8 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 			return s.Tag, err
 		}
 		made, err := s.Create(t, known.End)
-		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil { // an earlier creation may have ended before its row
-			add := a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: s.MaxID, Step: s.Step, Description: s.Description})
-			if add != nil && !errors.Is(add, ErrExists) {
-				err = fmt.Errorf("%w: %w", ErrUncertain, add)
-			}
+		if errors.Is(err, ErrExists) {
+			err = cmp.Or(a.Complete(ctx, s.Tag), err)
 		}
 		if err == nil && t.Order.Domain() != "" {
 			made.KeyID, err = a.keyFor(ctx, t, s, known, explicit)
@@ -145,6 +143,18 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		made.Rules = made.Rules.After(known.Rules) // a generator may remember those of an earlier record
 		return made, err
 	}, func(made Tag) error { return a.addRow(ctx, made) })
+}
+
+// Complete makes the row of a tag that has none: its creation may have ended before. Errors: ErrUncertain.
+func (a *Allocator) Complete(ctx context.Context, t Tag) error {
+	if t.Order != Trend || a.cfg.Numbers == nil {
+		return nil
+	}
+	err := a.cfg.Numbers.Add(ctx, Row{Name: t.Name, MaxID: t.MaxID, Step: t.Step, Description: t.Description})
+	if err == nil || errors.Is(err, ErrExists) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
 // keyFor returns the ID of the key of a new opaque tag. A name has one key in each domain, so it must keep its domain.
