@@ -128,6 +128,22 @@ func TestRecordsEmptied(t *testing.T) {
 	swap(t, r, trend("known", 500), 0)
 }
 
+// A bucket that is made again by a generator whose clock is behind has higher revisions, too.
+func TestRecordsLostClockBehind(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	r := openRecordsOf(t, cfg)
+	ahead := r.bucket.Load().first + uint64((30 * 24 * time.Hour).Microseconds())
+	if _, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error { have.Tags = ahead; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	removeTags(t, cfg)
+	b, err := openRecords(t.Context(), cfg)
+	if err != nil || b.first <= ahead {
+		t.Errorf("the first revision is %d, %v; the old bucket began at %d", b.first, err, ahead)
+	}
+}
+
 // While the installation's record is lost, or of another installation, no tag is created, and those that are there go
 // on.
 func TestRecordsOfNoInstallation(t *testing.T) {
