@@ -28,6 +28,7 @@ func TestCreate(t *testing.T) {
 		"who asks knows it":              {seen: 50, want: 50},
 		"the index knows it":             {before: func(_ *world, g *gen) { g.index.Observe("order", 50) }, want: 50},
 		"a tombstone":                    {before: func(w *world, _ *gen) { w.make(allocator.Tag{Name: "order", MaxID: 50}); w.bury("order", 60) }, want: 60},
+		"a tombstone that was set back":  {before: func(w *world, g *gen) { w.make(allocator.Tag{Name: "order"}); w.bury("order", 60); g.known.End = 90 }, want: 90},
 		"the mark of a deletion":         {before: func(w *world, _ *gen) { w.mark("order", 50, allocator.KindTrend) }, want: 50},
 		"the mark of a strict tag":       {order: strict, before: func(w *world, _ *gen) { w.mark("order", 50, allocator.KindStrict) }, want: 50},
 		"the name was strict":            {before: func(w *world, _ *gen) { w.mark("order", 50, allocator.KindStrict) }, err: allocator.ErrConflict},

@@ -63,7 +63,7 @@ type ask struct {
 func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Grant, error) {
 	s, loaded, err := c.basis(ctx, tag)
 	// Neither a refusal nor a heal may rest on a record from before a change.
-	if err == nil && !loaded && (s.refuses(a.need) != nil || s.MaxID < from) {
+	if err == nil && !loaded && (s.refuses(a.need) != nil || c.behind(s, from)) {
 		s, err = c.load(ctx, tag)
 	}
 	if err == nil && s.Revision == 0 {
@@ -75,7 +75,7 @@ func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Gr
 	if err != nil {
 		return Grant{}, err
 	}
-	if s.MaxID < from {
+	if c.behind(s, from) { // so by its limit, too, nothing may be refused: an old server may have answered
 		return Grant{}, c.raise(ctx, s, from)
 	}
 	if err := s.refuses(a.need); err != nil {
@@ -236,6 +236,12 @@ func overtaken(s Stored, err error) error {
 	return err
 }
 
+// behind reports whether this generator knows more than a record says.
+func (c *claims) behind(s Stored, end int64) bool {
+	_, rules := c.known(s.Name)
+	return s.MaxID < end || s.Version < rules.Version
+}
+
 // raise moves a record up that is below what this generator knows to be in use: the store was set back. It restores the floor
 // and the rules, too. The record was just loaded. If an old server answered, the write fails, because the record has another revision by now.
 func (c *claims) raise(ctx context.Context, s Stored, end int64) error {
@@ -243,7 +249,7 @@ func (c *claims) raise(ctx context.Context, s Stored, end int64) error {
 	if _, err := c.swap(ctx, t, s.Revision); err != nil {
 		return err
 	}
-	return &AdvancedError{Tag: s.Name, Got: s.MaxID, Seen: end}
+	return &AdvancedError{Tag: s.Name, Got: s.MaxID, Seen: t.MaxID}
 }
 
 // healed returns a record with all that this generator knows.

@@ -2,6 +2,7 @@ package allocator_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,6 +126,52 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 				return allocator.ErrExhausted
 			})
 			take(t, a, 1)
+		})
+	}
+}
+
+// TestExhaustedGoesOn: a tag that was exhausted goes on when an operator raises or removes the limit, also where the old limit was never
+// in memory, and where a server that is behind shows it again.
+func TestExhaustedGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		rules string
+		loads bool // before the tag is exhausted
+		stale bool
+	}{
+		"removed, and the old one is not known": {rules: `{"limit":"0"}`},
+		"removed":                               {rules: `{"limit":"0"}`, loads: true},
+		"raised, and an old server answers":     {rules: `{"limit":"99"}`, loads: true, stale: true},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.numbers = nil
+			w.make(allocator.Tag{Name: "order", MaxID: 11, Step: 10, Rules: allocator.Rules{Limit: 20, Version: 1}})
+			g, two := w.join("one").start(), w.join("two")
+			if c.loads {
+				g.wantIDs("order", 10, 11)
+			} else {
+				two.wantIDs("order", 10, 11)
+			}
+			old := w.record("order")
+			exhausted := func(want error) {
+				t.Helper()
+				if _, err := g.Take(t.Context(), "order", 1); !errors.Is(err, want) {
+					t.Errorf("error %v, want %v", err, want)
+				}
+			}
+			exhausted(allocator.ErrExhausted)
+			w.write("order", func(s allocator.Stored) (allocator.Tag, error) {
+				return s.Change(allocator.Change{RulesChange: changeOf(t, c.rules)}, 0)
+			})
+			synctest.Wait()
+			if c.stale {
+				time.Sleep(time.Second)
+				g.stale = map[string]allocator.Stored{"order": old}
+				exhausted(allocator.ErrTimedOut)
+				g.stale = nil
+				time.Sleep(10 * time.Second)
+			}
+			g.wantIDs("order", 1, 21)
 		})
 	}
 }

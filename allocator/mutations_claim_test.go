@@ -71,7 +71,7 @@ var claimMutations = []mutation{
 
 	// N7 Rise.
 	{name: "a record below the mark is not raised", by: "TestPropose|TestRaised", edits: []edit{
-		{"claims.go", "	if s.MaxID < from {\n		return Grant{}, c.raise(ctx, s, from)\n	}\n", ""}}},
+		{"claims.go", "	if c.behind(s, from) { // so by its limit, too, nothing may be refused: an old server may have answered\n		return Grant{}, c.raise(ctx, s, from)\n	}\n", ""}}},
 	{name: "a raised record lacks the floor", by: "TestRaised|TestHealed", edits: []edit{
 		{"claims.go", "	t := s.Rise(end, floor)\n", "	t := s.Rise(end, 0)\n"}}},
 	{name: "a raised record lacks the rules", by: "TestRaised|TestHealed", edits: []edit{
@@ -93,6 +93,8 @@ var claimMutations = []mutation{
 		{"claims.go", "	case row.Kind == KindStrict || row.Kind == KindOpaque:", "	case false:"}}},
 	{name: "the mark of a deletion does not count for a new record", by: "TestAdopt|TestPoll", edits: []edit{
 		{"claims.go", "MaxID: max(row.MaxID, row.Mark, 1)", "MaxID: max(row.MaxID, 1)"}}},
+	{name: "nobody is asked in the place of a tombstone", by: "TestCreate", edits: []edit{
+		{"tags.go", "		if (s.present() != nil || damage != nil) && !asked {", "		if (s.Revision == 0 || damage != nil) && !asked {"}}},
 	{name: "nobody is asked before a record is made", by: "TestAdopt", edits: []edit{
 		{"claims.go", "	known, err := c.ask(ctx, tag)\n	if err != nil {\n		return Stored{}, err\n	}\n", "	known := Known{}\n"}}},
 	{name: "what this generator knows does not count for a new record", by: "TestTagsLost", edits: []edit{

@@ -231,7 +231,7 @@ func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error 
 		if time.Since(s.Updated) < 2*a.cfg.Refresh {
 			return nil // its creation may be under way
 		}
-		if err := a.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {
+		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil { // nothing is removed: SQL may have made the row again
 			return err
 		}
 		if t, err = s.Delete(end); err != nil {

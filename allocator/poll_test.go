@@ -211,7 +211,7 @@ func TestPollLooksAgain(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		w.numbers.DeleteRow("order")
-		g.on(atFirst("remove", func() { // between the row and the record
+		g.on(atFirst("mark", func() { // between the row and the record
 			w.write("order", func(s allocator.Stored) (allocator.Tag, error) { s.Description = "changed"; return s.Tag, nil })
 		}), nil)
 		polls(1)
@@ -222,6 +222,25 @@ func TestPollLooksAgain(t *testing.T) {
 		polls(2)
 		if s := w.record("order"); !s.Deleted || s.Description != "changed" {
 			t.Errorf("the record is %+v", s)
+		}
+	})
+}
+
+// TestRowIsBack (P2): a row that SQL makes again while the poll stands still between the row and the record stays, and is served.
+func TestRowIsBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.make(allocator.Tag{Name: "order", MaxID: 51})
+		w.make(allocator.Tag{Name: "other"})
+		time.Sleep(time.Hour)
+		two := w.join("two")
+		g := w.join("one").start()
+		w.numbers.DeleteRow("order")
+		g.on(nil, atFirst("peek", func() { w.sql("order", 51); two.want("order", 1, 51, 60) }))
+		polls(2)
+		two.want("order", 1, 61, 70)
+		if polls(5); w.record("order").Deleted {
+			t.Errorf("the record is %+v", w.record("order"))
 		}
 	})
 }

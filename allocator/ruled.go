@@ -43,8 +43,8 @@ func (a *Allocator) governLocked(b *buffer, r Rules, current bool) {
 		b.rules = new(ruled)
 	}
 	b.rules.Rules = r
+	b.exhausted = false // the limit by which it was may never have been in memory
 	if r.Limit != old.Limit {
-		b.exhausted = false
 		b.trimLocked()
 		b.emptyWaitersLocked() // they may hold IDs above the limit
 	}

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,19 +95,17 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 	}
 	var asked bool
 	var others Known
-	ask := func() (err error) {
-		if others, err = a.cfg.Ask(ctx, t.Name); err != nil {
-			return err
-		}
-		asked = true
-		return errAgain // the answers took their time, and another creation may have been faster
-	}
 	return a.amend(ctx, t.Name, func(s Stored, damage error) (Tag, error) {
 		if damage != nil && (!explicit || errors.Is(damage, ErrNewer)) { // how far the tag was is not known
 			return s.Tag, damage
 		}
-		if (s.Revision == 0 || damage != nil) && !asked {
-			return s.Tag, ask()
+		if (s.present() != nil || damage != nil) && !asked { // a tombstone may have been set back
+			var err error
+			if others, err = a.cfg.Ask(ctx, t.Name); err != nil {
+				return s.Tag, err
+			}
+			asked = true
+			return s.Tag, errAgain // the answers took their time, and another creation may have been faster
 		}
 		known := others.Merge(a.Known(t.Name))
 		known.End = max(known.End, seen)
@@ -125,15 +124,8 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		}
 		known.End = max(known.End, row.Mark)
 		made, err := s.Create(t, known.End)
-		if errors.Is(err, ErrExists) && s.Order == Trend && a.cfg.Numbers != nil && row.MaxID == 0 {
-			if !asked { // the record may have been set back
-				return s.Tag, ask()
-			}
-			// An earlier creation may have ended before its row.
-			add := a.cfg.Numbers.Add(ctx, Row{Name: s.Name, MaxID: max(s.MaxID, known.End), Step: s.Step, Description: s.Description})
-			if add != nil && !errors.Is(add, ErrExists) {
-				err = fmt.Errorf("%w: %w", ErrUncertain, add)
-			}
+		if errors.Is(err, ErrExists) && row.MaxID == 0 {
+			err = cmp.Or(a.Complete(ctx, s.Tag), err)
 		}
 		if err == nil && t.Order.Domain() != "" {
 			made.KeyID, err = a.keyFor(ctx, t, s, known, explicit)
@@ -141,6 +133,25 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		made.Rules = made.Rules.After(known.Rules) // a generator may remember those of an earlier record
 		return made, err
 	}, func(made Tag) error { return a.addRow(ctx, made) })
+}
+
+// Complete makes the row of a tag that has none: its creation may have ended before. Errors: ErrUncertain.
+func (a *Allocator) Complete(ctx context.Context, t Tag) error {
+	if t.Order != Trend || a.cfg.Numbers == nil {
+		return nil
+	}
+	row, err := a.cfg.Numbers.Peek(ctx, t.Name)
+	if err == nil && row.MaxID == 0 {
+		var known Known
+		if known, err = a.cfg.Ask(ctx, t.Name); err == nil { // the record may have been set back
+			end := max(t.MaxID, row.Mark, known.End, a.Seen(t.Name))
+			err = a.cfg.Numbers.Add(ctx, Row{Name: t.Name, MaxID: end, Step: t.Step, Description: t.Description})
+		}
+	}
+	if err == nil || errors.Is(err, ErrExists) {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
 // keyFor returns the ID of the key of a new opaque tag. A name has one key in each domain, so it must keep its domain.

@@ -1,8 +1,10 @@
 package generator_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,5 +104,30 @@ func TestTagAlerts(t *testing.T) {
 	testkit.Eventually(t, "both ends", func() bool { return len(stream("leaf.tag.recovered")) == 2 })
 	if ranges, err := g.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 5000 {
 		t.Errorf("afterwards it hands out %v, %v", ranges, err)
+	}
+}
+
+// rowless are numbers that refuse the first row: the connection is lost.
+type rowless struct {
+	allocator.Numbers
+	refused atomic.Bool
+}
+
+func (r *rowless) Add(ctx context.Context, row allocator.Row) error {
+	if !r.refused.Swap(true) {
+		return allocator.ErrUnavailable
+	}
+	return r.Numbers.Add(ctx, row)
+}
+
+// TestTagOfTheStartGetsItsRow: a tag of the start whose row could not be made after its record is served soon.
+func TestTagOfTheStartGetsItsRow(t *testing.T) {
+	t.Parallel()
+	numbers := &rowless{Numbers: allocatortest.NewMemoryNumbers()}
+	g := start(t, natskit.Start(t), "n", memory(t), func(c *generator.Config) {
+		c.Numbers, c.Tags = numbers, []allocator.Tag{{Name: "order", MaxID: 1, Step: 10}}
+	})
+	if ranges, err := g.Take(t.Context(), "order", 1); err != nil || !numbers.refused.Load() {
+		t.Errorf("%v, %v", ranges, err)
 	}
 }

@@ -285,8 +285,12 @@ func (g *Generator) ensureTags(ctx context.Context) error {
 // its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
 // served must not stop the others.
 func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
-	_, err := g.alloc.Get(ctx, t.Name)
+	s, err := g.alloc.Get(ctx, t.Name)
 	switch {
+	case err == nil && s.Last.First == 0: // an attempt, or a start, before this one may have ended before the row
+		return g.alloc.Complete(ctx, s.Tag)
+	case err == nil:
+		return nil
 	case errors.Is(err, allocator.ErrDeleted):
 		g.log.Warn("a tag of --tag was deleted before, so it is not created; `leaf tag add` creates it again", "tag", t.Name)
 		return nil

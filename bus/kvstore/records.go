@@ -136,7 +136,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 				allocator.ErrUnavailable, bus.BucketTags, err)
 		}
 	}
-	s, _, err := r.load(ctx, b, tag)
+	s, revision, err := r.load(ctx, b, tag)
 	looked := r.Err() != nil || time.Since(time.Unix(0, r.looked.Load())) < creationLook
 	if !errors.Is(err, errRemade) && (err != nil || s.Revision != 0 || looked) {
 		return s, err
@@ -145,7 +145,11 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 		return s, err
 	}
 	if now := r.bucket.Load(); now.first != b.first {
-		s, _, err = r.load(ctx, *now, tag)
+		s, revision, err = r.load(ctx, *now, tag)
+		b = *now
+	}
+	if errors.Is(err, errRemade) {
+		return b.misnamed(tag, revision)
 	}
 	return s, err
 }
@@ -170,6 +174,14 @@ func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocat
 
 // errRemade: the record was written for a later bucket than the one that this generator knows.
 var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, bus.BucketTags)
+
+// misnamed is what there is of a record that names a later bucket, where the bucket was looked at since: a hand wrote it.
+func (b tagsBucket) misnamed(tag string, revision uint64) (allocator.Stored, error) {
+	b.saw(revision)
+	return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, fmt.Errorf("%w: key %s of bucket %s "+
+		"names another bucket than %d, the config.first_seq of this one: set it right with `nats kv put`",
+		allocator.ErrDamaged, tag, bus.BucketTags, b.first)
+}
 
 // storedTag reads a record as the bucket has it.
 func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocator.Stored, error) {

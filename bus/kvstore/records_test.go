@@ -128,6 +128,48 @@ func TestRecordsEmptied(t *testing.T) {
 	swap(t, r, trend("known", 500), 0)
 }
 
+// A bucket that is made again by a generator whose clock is behind has higher revisions, too.
+func TestRecordsLostClockBehind(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	r := openRecordsOf(t, cfg)
+	ahead := r.bucket.Load().first + uint64((30 * 24 * time.Hour).Microseconds())
+	if _, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error { have.Tags = ahead; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	removeTags(t, cfg)
+	b, err := openRecords(t.Context(), cfg)
+	if err != nil || b.first <= ahead {
+		t.Errorf("the first revision is %d, %v; the old bucket began at %d", b.first, err, ahead)
+	}
+}
+
+// A record by hand that names a later bucket, which there is not, is a damaged one. All others go on, and an operator can
+// write over it.
+func TestRecordOfNoBucket(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	r := openRecordsOf(t, cfg)
+	w := followTags(t, r)
+	sync1(t, r)
+	data, err := encodeTag(trend("order", 50), r.bucket.Load().first+7)
+	if err == nil {
+		_, err = cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+"order", data)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sync1(t, r)
+	swap(t, r, trend("other", 11), 0)
+	testkit.Eventually(t, "the watch goes on", func() bool { return w.end("other") == 11 })
+	s, err := r.Load(t.Context(), "order")
+	if !errors.Is(err, allocator.ErrDamaged) || s.Revision == 0 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	swap(t, r, trend("order", 60), s.Revision)
+	testkit.Eventually(t, "it is sound again", func() bool { return w.end("order") == 60 })
+}
+
 // While the installation's record is lost, or of another installation, no tag is created, and those that are there go
 // on.
 func TestRecordsOfNoInstallation(t *testing.T) {

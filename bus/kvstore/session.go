@@ -314,7 +314,12 @@ func (s *session) take(m *nats.Msg) error {
 	}
 	stored, err := storedTag(s.tagsBucket, key, m.Data, s.at)
 	if errors.Is(err, errRemade) {
-		return err
+		looking, cancel := context.WithTimeout(context.Background(), loadTimeout)
+		defer cancel()
+		if now, unknown := findTags(looking, s.cfg); unknown != nil || now.first != s.first {
+			return errors.Join(err, unknown)
+		}
+		stored, err = s.misnamed(key, s.at)
 	}
 	if err == nil && stored.Revision == 0 {
 		return nil

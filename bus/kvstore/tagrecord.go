@@ -48,7 +48,7 @@ func decodeRecord(key string, data []byte) (t allocator.Tag, bucket uint64, err 
 	if err != nil || r.Format != allocator.RecordFormat || r.Name != key || r.Bucket == 0 || !r.sound() {
 		return t, 0, fmt.Errorf("%w: key %s of bucket %s: %.200q; write a record, with N above all IDs that were "+
 			"handed out, "+
-			"and B the first_seq that `nats stream info KV_%[3]s --json` shows: "+
+			"and B the config.first_seq that `nats stream info KV_%[3]s --json` shows: "+
 			`nats kv put %[3]s %[2]s '{"format":1,"bucket":"B","tag":"%[2]s","end":"N","step":1000}'; `+
 			`a strict tag has "step":0 and "order":"strict"`,
 			allocator.ErrDamaged, key, bus.BucketTags, data)

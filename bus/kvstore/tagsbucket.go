@@ -20,6 +20,8 @@ const (
 	tagsDescription = "Leafbus: the records of the tags, format 2"
 	// apart begins the keys that are no tags: no tag can have this character.
 	apart = "~"
+	// mostWrites are more than a bucket ever has.
+	mostWrites = 1 << 40
 	// markerKey is the key of the marker.
 	markerKey = apart + "bucket"
 )
@@ -67,11 +69,16 @@ func openRecords(ctx context.Context, cfg Config) (tagsBucket, error) {
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return b, err
 	}
+	have, _, err := ReadInstallation(ctx, cfg)
+	if err != nil {
+		return b, err
+	}
 	_, err = openStream(ctx, cfg, bus.BucketTags, tagsBytes, func(replicas int, maxBytes int64) error {
 		wanted := tagsStream
 		wanted.Replicas, wanted.MaxBytes = replicas, maxBytes
-		// Its revisions are above those of an earlier bucket, so a late write that names one of those fails.
-		wanted.FirstSeq = uint64(time.Now().UnixMicro())
+		// Its revisions are above those of an earlier bucket, so a late write that names one of those fails. The clock
+		// may be behind that of the generator that made the earlier one.
+		wanted.FirstSeq = max(uint64(time.Now().UnixMicro()), have.Tags+mostWrites)
 		_, err := cfg.JS.CreateStream(ctx, wanted)
 		return err
 	})
