@@ -206,7 +206,8 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 			return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
 		}
 	}
-	if revision > b.seen.Load() { // another generator pushed it: it may be in a bucket that was made again
+	// Another generator pushed the revision: it may be of a bucket that was made again, or restored.
+	if revision != 0 && revision < b.first || revision > b.seen.Load() {
 		switch s, _, err := r.load(ctx, b, t.Name); {
 		case errors.Is(err, errRemade):
 			_, _ = r.look(ctx)

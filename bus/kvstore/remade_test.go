@@ -36,3 +36,38 @@ func TestRecordOfALaterBucket(t *testing.T) {
 	swap(t, r, trend("late", 500), s.Revision) // an operator says where it begins
 	testkit.Eventually(t, "the tag is served", func() bool { return w.end("late") == 500 })
 }
+
+// makeTags makes the bucket of the tags with this first sequence.
+func makeTags(tb testing.TB, cfg Config, first uint64) {
+	tb.Helper()
+	c := tagsStream
+	c.FirstSeq = first
+	if _, err := cfg.JS.CreateStream(tb.Context(), c); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// A snapshot that was put in the place of a later bucket has lower revisions. A push of one of them must not make a
+// generator that has not noticed write a record for the later bucket there.
+func TestPushAfterARestore(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	r := openRecordsOf(t, cfg)
+	revision := swap(t, r, trend("order", 11), 0)
+	restore := snapshot(t, s)
+	removeTags(t, cfg)
+	makeTags(t, cfg, r.bucket.Load().first+1_000_000)
+	if _, err := r.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	swap(t, r, trend("order", 16), 0)
+	removeTags(t, cfg)
+	restore()
+	if _, err := r.Swap(t.Context(), trend("order", 21), revision); !errors.Is(err, allocator.ErrConflict) {
+		t.Errorf("a Swap on a revision of another bucket: %v", err)
+	}
+	if s, err := openRecordsOf(t, cfg).Load(t.Context(), "order"); err != nil || s.MaxID != 11 {
+		t.Errorf("the record is %+v, %v", s, err)
+	}
+}
