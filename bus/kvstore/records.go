@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -231,6 +232,12 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 		}
 		if loadErr == nil && s.Revision == 0 && is != 0 && r.bucket.Load().first == b.first {
 			made, err = r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(is))
+		}
+	}
+	if err == nil && revision == 0 { // it may have landed in a bucket that was made again, where it does not count
+		if now, findErr := findTags(ctx, r.cfg); findErr != nil || now.first != b.first {
+			err = fmt.Errorf("%w: bucket %s was made again, or cannot be looked up: %v", allocator.ErrUncertain,
+				bus.BucketTags, cmp.Or(findErr, errRemade))
 		}
 	}
 	if err != nil {

@@ -2,12 +2,14 @@ package kvstore
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // After a restore, or where clocks are wrong, a late creation may name a bucket that is above the one that there is.
@@ -69,5 +71,24 @@ func TestPushAfterARestore(t *testing.T) {
 	}
 	if s, err := openRecordsOf(t, cfg).Load(t.Context(), "order"); err != nil || s.MaxID != 11 {
 		t.Errorf("the record is %+v, %v", s, err)
+	}
+}
+
+// A creation that was sent before the bucket was made again lands in the new one, where it counts for nobody.
+func TestCreationMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	cfg, link := newConfig(t, s), linkTo(t, s)
+	r := openRecordsOf(t, connect(t, "nats://"+link.Addr()))
+	link.OnRequest(func(data []byte) kit.Action {
+		if strings.Contains(string(data), "HPUB $KV.LEAF_TAGS.new") {
+			link.OnRequest(nil)
+			removeTags(t, cfg)
+			makeTags(t, cfg, r.bucket.Load().first+1_000_000)
+		}
+		return kit.Forward
+	})
+	if _, err := r.Swap(testkit.Context(t), trend("new", 11), 0); !errors.Is(err, allocator.ErrUncertain) {
+		t.Errorf("a creation that counts for nobody: %v", err)
 	}
 }
