@@ -92,3 +92,23 @@ func TestCreationMeanwhile(t *testing.T) {
 		t.Errorf("a creation that counts for nobody: %v", err)
 	}
 }
+
+// While a restore is under way the bucket may be lost once more. An empty one must not count as whole.
+func TestRestoreIntoALostBucket(t *testing.T) {
+	t.Parallel()
+	_, _, b := backedUp(t)
+	to := newConfig(t, natskit.Start(t))
+	again := func(bucket string, _, _ int) {
+		if bucket == bus.BucketInstallation { // it comes after the tags
+			removeTags(t, to)
+		}
+	}
+	if _, err := Restore(t.Context(), to, b, nil, again); err == nil {
+		t.Error("the restore is a success, and the tags are lost")
+	}
+	r := NewRecords(to)
+	if err := r.Open(t.Context(), Installation{ID: "ours"}); err != nil || !errors.Is(r.Err(), allocator.ErrTagsLost) {
+		t.Errorf("Open: %v, Err: %v", err, r.Err())
+	}
+	mustRestore(t, to, b, nil)
+}

@@ -193,7 +193,10 @@ func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, 
 
 // EndLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a
 // record are new. It makes the bucket if it is missing.
-func EndLoss(ctx context.Context, cfg Config) error {
+func EndLoss(ctx context.Context, cfg Config) error { return endLoss(ctx, cfg, 0) }
+
+// endLoss is EndLoss for the bucket with this first sequence; 0: whichever there is.
+func endLoss(ctx context.Context, cfg Config, first uint64) error {
 	have, ok, err := ReadInstallation(ctx, cfg)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: this NATS account has no installation", allocator.ErrRefused)
@@ -201,6 +204,9 @@ func EndLoss(ctx context.Context, cfg Config) error {
 	var b tagsBucket
 	if err == nil {
 		b, err = openRecords(ctx, cfg)
+	}
+	if err == nil && first != 0 && b.first != first {
+		err = fmt.Errorf("%w: the tags were lost again meanwhile", allocator.ErrTagsLost)
 	}
 	if err != nil {
 		return err
