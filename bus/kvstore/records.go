@@ -94,10 +94,14 @@ func (r *Records) Open(ctx context.Context, own Installation) error {
 		}
 	}
 	r.bucket.Store(&b)
-	if _, err = r.look(ctx); err != nil {
+	lost, err := r.look(ctx)
+	if err != nil {
 		return err
 	}
 	r.wake()
+	if errors.Is(lost, allocator.ErrRefused) {
+		return lost
+	}
 	return nil
 }
 
@@ -341,6 +345,8 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 		return err, nil
 	case err != nil:
 		return nil, err
+	case m.check(have.ID) != nil:
+		return m.check(have.ID), nil
 	case m != nil && *m == marker{have.ID, have.Tags}: // and it is in no other bucket
 		if m.FirstSeq == b.first {
 			return nil, nil

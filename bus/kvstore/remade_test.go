@@ -2,6 +2,7 @@ package kvstore
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -111,4 +112,39 @@ func TestRestoreIntoALostBucket(t *testing.T) {
 		t.Errorf("Open: %v, Err: %v", err, r.Err())
 	}
 	mustRestore(t, to, b, nil)
+}
+
+// The tags of another installation are not those of this one, however they came here.
+func TestTagsOfAnother(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	r := openRecordsOf(t, cfg)
+	b := mustBackUp(t, cfg)
+	revision := swap(t, r, trend("order", 5000), 0)
+	if _, err := cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+markerKey,
+		fmt.Appendf(nil, `{"installation":"others","first_seq":"%d"}`, r.bucket.Load().first)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Swap(t.Context(), trend("order", 5010), revision); err == nil ||
+		!errors.Is(r.Err(), allocator.ErrRefused) {
+		t.Errorf("a Swap among the tags of another installation: %v; Err: %v", err, r.Err())
+	}
+	if err := NewRecords(cfg).Open(t.Context(), Installation{ID: "ours"}); !errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("Open: %v", err)
+	}
+	if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketInstallation); err != nil {
+		t.Fatal(err)
+	}
+	if tags, err := FirstOfTags(t.Context(), cfg, "ours"); !errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("FirstOfTags: %d, %v", tags, err)
+	}
+	if _, err := Restore(t.Context(), cfg, b, nil, quietly); !errors.Is(err, allocator.ErrRefused) {
+		t.Errorf("Restore: %v", err)
+	}
+	if _, ok, err := ReadInstallation(t.Context(), cfg); ok || err != nil {
+		t.Errorf("a refused restore has made the installation's record: %v", err)
+	}
 }

@@ -41,6 +41,9 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)
 	}
+	if err := checkTags(ctx, cfg, b.Installation); err != nil {
+		return done, fmt.Errorf("nothing was restored: %w", err)
+	}
 	for _, bucket := range backupBuckets {
 		if err := compare(ctx, cfg, bucket, work[bucket]); err != nil {
 			return done, fmt.Errorf("nothing was restored: %w", err)

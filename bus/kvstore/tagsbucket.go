@@ -141,6 +141,30 @@ func (b tagsBucket) marker(ctx context.Context) (*marker, error) {
 	return &m, nil
 }
 
+// check refuses the bucket of another installation: its tags are not those of this one, and may be further back.
+func (m *marker) check(installation string) error {
+	if m != nil && m.Installation != installation {
+		return fmt.Errorf("%w: bucket %s is of installation %s, and not of installation %s: "+
+			"name the right --server and account; if it was restored by mistake: stop all generators, "+
+			"`nats stream rm %s`, `leaf restore`", allocator.ErrRefused, bus.BucketTags, m.Installation, installation,
+			streamOf(bus.BucketTags))
+	}
+	return nil
+}
+
+// checkTags refuses a bucket of the tags that is of another installation, or not as generators make it.
+func checkTags(ctx context.Context, cfg Config, installation string) error {
+	b, err := findTags(ctx, cfg)
+	var m *marker
+	if err == nil {
+		m, err = b.marker(ctx)
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return errors.Join(err, m.check(installation))
+}
+
 // mark makes the bucket the one of the installation. The marker comes first: where the note about the bucket is
 // missing, the next attempt writes it. A note about another bucket shows that the tags were lost. It stays unless that
 // ends.
@@ -149,9 +173,8 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 	if err != nil {
 		return err
 	}
-	if m != nil && m.Installation != installation {
-		return fmt.Errorf("%w: bucket %s is of installation %s, and the record in JetStream is of installation %s: "+
-			"name the right --server and account", allocator.ErrRefused, bus.BucketTags, m.Installation, installation)
+	if err := m.check(installation); err != nil {
+		return err
 	}
 	if m == nil || m.FirstSeq != b.first {
 		data, err := json.Marshal(marker{installation, b.first})
@@ -186,7 +209,7 @@ func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, 
 	case err != nil:
 		return 0, err
 	case m == nil || *m != marker{installation, b.first}:
-		return lost, nil
+		return lost, m.check(installation)
 	}
 	return b.first, nil
 }
