@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -146,5 +147,21 @@ func TestTagsOfAnother(t *testing.T) {
 	}
 	if _, ok, err := ReadInstallation(t.Context(), cfg); ok || err != nil {
 		t.Errorf("a refused restore has made the installation's record: %v", err)
+	}
+}
+
+// A record of a newer version is not put back as it is: for that version it would be of another bucket, so its tag
+// would begin again.
+func TestRestoreOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	_, _, b := backedUp(t)
+	for i, r := range b.Records {
+		if r.Key == "order" {
+			b.Records[i].Value = bytes.Replace(r.Value, []byte(`"format":1`), []byte(`"format":2`), 1)
+		}
+	}
+	to := newConfig(t, natskit.Start(t))
+	if done, err := Restore(t.Context(), to, b, nil, quietly); !errors.Is(err, allocator.ErrNewer) || done.Created > 0 {
+		t.Errorf("%+v, %v", done, err)
 	}
 }

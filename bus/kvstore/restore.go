@@ -40,6 +40,11 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 	work := make(map[string][]BackupRecord)
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)
+		if r.Bucket == bus.BucketTags {
+			if _, _, err := decodeRecord(r.Key, r.Value); errors.Is(err, allocator.ErrNewer) {
+				return done, fmt.Errorf("nothing was restored: %w: use that version", err)
+			}
+		}
 	}
 	if err := checkTags(ctx, cfg, b.Installation); err != nil {
 		return done, fmt.Errorf("nothing was restored: %w", err)
