@@ -165,3 +165,22 @@ func TestRestoreOfANewerVersion(t *testing.T) {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
+
+// A backup that is made while the tags are lost would lack them, and its restore would end the loss.
+func TestNoBackupOfALoss(t *testing.T) {
+	t.Parallel()
+	cfg, r, _ := backedUp(t)
+	removeTags(t, cfg)
+	for range 2 { // without a bucket, and with a new one
+		if b, err := TakeBackup(t.Context(), cfg, quietly); !errors.Is(err, allocator.ErrTagsLost) {
+			t.Errorf("%d records, %v", len(b.Records), err)
+		}
+		if _, err := openRecords(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.EndLoss(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustBackUp(t, cfg)
+}
