@@ -5,7 +5,7 @@ package allocator_test
 // pollMutations break what keeps rows and records equal, P1 to P6.
 var pollMutations = []mutation{
 	{name: "P1: a new row waits for its first request", by: "TestPoll", edits: []edit{
-		{"poll.go", "		case !known, e.deleted, r.MaxID < e.end", "		case !known:\n			rows++\n		case e.deleted, r.MaxID < e.end"}}},
+		{"poll.go", "		question = append(question, unknown...)\n", ""}}},
 	{name: "P1: what was known before a loss has no record", by: "TestTagsLost", edits: []edit{
 		{"index.go", "			e.revision, e.deleted = 0, false\n", ""}}},
 	{name: "P2: a row that is missing once is gone", by: "TestPoll", edits: []edit{
@@ -20,6 +20,9 @@ var pollMutations = []mutation{
 		{"poll.go", "		if time.Since(s.Updated) < 2*a.cfg.Refresh {", "		if false {"}}},
 	{name: "P2: a table that was emptied removes all tags", by: "TestDoubt", edits: []edit{
 		{"poll.go", "doubted := len(gone)+rows >= fewRows && len(gone) > rows", "doubted := false"}}},
+	{name: "P2: rows of others in the place of all rows end the doubt", by: "TestDoubt", edits: []edit{
+		{"poll.go", "			unknown = append(unknown, r.Name)\n",
+			"			unknown = append(unknown, r.Name)\n			rows++\n"}}},
 	{name: "P2: a few rows cannot be removed", by: "TestDoubt", edits: []edit{
 		{"poll.go", "doubted := len(gone)+rows >= fewRows && ", "doubted := "}}},
 	{name: "P2: a generator is ready though it doubts the table", by: "TestDoubt", edits: []edit{

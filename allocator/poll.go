@@ -86,7 +86,7 @@ func (a *Allocator) Polled() bool { return a.polled.Load() }
 func (p *poll) once(ctx context.Context) error {
 	p.round++
 	index := p.a.cfg.Index
-	var question []string
+	var question, unknown []string
 	ahead, shadows, rows := make(map[string]int64), make(map[string]bool), 0
 	var damaged []string
 	err := p.a.cfg.Numbers.Rows(ctx, func(r Row) {
@@ -111,7 +111,9 @@ func (p *poll) once(ctx context.Context) error {
 			if r.Problem != nil {
 				damaged = append(damaged, r.Name)
 			}
-		case !known, e.deleted, r.MaxID < e.end, r.Step != e.step:
+		case !known:
+			unknown = append(unknown, r.Name)
+		case e.deleted, r.MaxID < e.end, r.Step != e.step:
 			question = append(question, r.Name)
 			rows++
 		default:
@@ -133,7 +135,10 @@ func (p *poll) once(ctx context.Context) error {
 	doubted := len(gone)+rows >= fewRows && len(gone) > rows
 	if doubted && !p.doubted {
 		p.a.cfg.Log.Error("more than half of the rows are gone from the database: was the table emptied or replaced? "+
-			"No tag is removed while that lasts", "gone", len(gone), "left", rows)
+			"No tag is added or removed while that lasts", "gone", len(gone), "left", rows)
+	}
+	if !doubted { // else what belongs to others would become tags, and end the doubt
+		question = append(question, unknown...)
 	}
 	p.doubted = doubted
 	for _, name := range gone {

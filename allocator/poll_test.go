@@ -274,7 +274,8 @@ func TestDoubt(t *testing.T) {
 	for _, c := range []struct {
 		rows, gone int
 		doubt      bool
-	}{{9, 9, false}, {10, 5, false}, {10, 6, true}, {100, 51, true}, {100, 50, false}} {
+		others     int // rows that come in their place
+	}{{9, 9, false, 0}, {10, 5, false, 0}, {10, 6, true, 0}, {100, 51, true, 0}, {100, 50, false, 0}, {10, 10, true, 30}} {
 		inBubble(t, fmt.Sprint(c.rows, " ", c.gone), func(t *testing.T) {
 			w := newWorld(t)
 			for i := range c.rows {
@@ -286,6 +287,9 @@ func TestDoubt(t *testing.T) {
 			whole := w.numbers.Snapshot()
 			for i := range c.gone {
 				w.numbers.DeleteRow(fmt.Sprint("tag", i))
+			}
+			for i := range c.others { // those of another program, for example
+				w.sql(fmt.Sprint("other", i), 30)
 			}
 			polls(5)
 			if got := w.record("tag0").Deleted; got == c.doubt || g.Polled() == c.doubt {

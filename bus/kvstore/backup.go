@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -44,7 +45,7 @@ var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketW
 const backupFormat = "leafbus backup 2"
 
 // TakeBackup reads all records of the installation, each one from the leader of its bucket. Generators may write
-// meanwhile.
+// meanwhile. While the tags are lost, the error matches [allocator.ErrTagsLost].
 func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, err error) {
 	have, ok, err := ReadInstallation(ctx, cfg)
 	switch {
@@ -55,6 +56,9 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 			"so there is nothing to back up: name the right --server and account, or see docs/cluster.md if "+
 			"JetStream lost the record",
 			bus.BucketInstallation)
+	}
+	if err := lossOf(ctx, cfg, have); err != nil {
+		return b, err
 	}
 	b.Installation, b.Created = have.ID, time.Now().UTC().Truncate(time.Second)
 	for _, bucket := range backupBuckets {
@@ -67,7 +71,24 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 		}
 		b.Buckets, b.Records = append(b.Buckets, bucket), append(b.Records, records...)
 	}
+	if err := lossOf(ctx, cfg, have); err != nil { // since then
+		return b, err
+	}
 	return b, b.check()
+}
+
+// lossOf is the error of a backup of tags that are lost. A bucket that was edited, and so is refused, can be backed up:
+// that is a part of its repair.
+func lossOf(ctx context.Context, cfg Config, have Installation) error {
+	tags, err := FirstOfTags(ctx, cfg, have.ID)
+	switch {
+	case errors.Is(err, allocator.ErrRefused), err == nil && (have.Tags == 0 || tags == have.Tags):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: a backup would lack them, and its restore would end the loss: "+
+		"restore an earlier backup, or end the loss with `leaf tag advance --all`, first", allocator.ErrTagsLost)
 }
 
 // backupHead is the first line of a file. Then comes a line for each record.

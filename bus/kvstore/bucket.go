@@ -176,6 +176,8 @@ func flaw(c jetstream.StreamConfig) string {
 	switch {
 	case c.MaxAge > 0:
 		return fmt.Sprintf("an age limit (%v)", c.MaxAge)
+	case c.Retention != jetstream.LimitsPolicy: // `nats stream edit` can set that of interest
+		return "another retention than by limits"
 	case c.AllowMsgTTL || c.SubjectDeleteMarkerTTL > 0:
 		return "per-key TTLs"
 	case c.PersistMode == jetstream.AsyncPersistMode:

@@ -35,6 +35,7 @@ func TestBucketRefused(t *testing.T) {
 			"per-key TTLs":             {AllowMsgTTL: true},
 			"asynchronous persistence": {PersistMode: jetstream.AsyncPersistMode},
 			"memory storage":           {Storage: jetstream.MemoryStorage},
+			"another retention":        {Retention: jetstream.InterestPolicy},
 			"a size limit":             {Discard: jetstream.DiscardOld, MaxMsgs: 10},
 		} {
 			t.Run(bucket+" with "+name, func(t *testing.T) {

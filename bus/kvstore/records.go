@@ -1,6 +1,7 @@
 package kvstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,10 +94,14 @@ func (r *Records) Open(ctx context.Context, own Installation) error {
 		}
 	}
 	r.bucket.Store(&b)
-	if _, err = r.look(ctx); err != nil {
+	lost, err := r.look(ctx)
+	if err != nil {
 		return err
 	}
 	r.wake()
+	if errors.Is(lost, allocator.ErrRefused) {
+		return lost
+	}
 	return nil
 }
 
@@ -189,6 +194,8 @@ func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocato
 	switch {
 	case err != nil:
 		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err
+	case of > revision: // it came late into an earlier bucket, which was restored; or a clock is wrong
+		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, damagedTag(tag, data)
 	case of > b.first:
 		return allocator.Stored{}, errRemade
 	case of != b.first: // it was written for an earlier bucket
@@ -216,7 +223,8 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 			return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
 		}
 	}
-	if revision > b.seen.Load() { // another generator pushed it: it may be in a bucket that was made again
+	// Another generator pushed the revision: it may be of a bucket that was made again, or restored.
+	if revision != 0 && revision < b.first || revision > b.seen.Load() {
 		switch s, _, err := r.load(ctx, b, t.Name); {
 		case errors.Is(err, errRemade):
 			_, _ = r.look(ctx)
@@ -240,6 +248,12 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 		}
 		if loadErr == nil && s.Revision == 0 && is != 0 && r.bucket.Load().first == b.first {
 			made, err = r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(is))
+		}
+	}
+	if err == nil && revision == 0 { // it may have landed in a bucket that was made again, where it does not count
+		if now, findErr := findTags(ctx, r.cfg); findErr != nil || now.first != b.first {
+			err = fmt.Errorf("%w: bucket %s was made again, or cannot be looked up: %v", allocator.ErrUncertain,
+				bus.BucketTags, cmp.Or(findErr, errRemade))
 		}
 	}
 	if err != nil {
@@ -343,6 +357,8 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 		return err, nil
 	case err != nil:
 		return nil, err
+	case m.check(have.ID) != nil:
+		return m.check(have.ID), nil
 	case m != nil && *m == marker{have.ID, have.Tags}: // and it is in no other bucket
 		if m.FirstSeq == b.first {
 			return nil, nil

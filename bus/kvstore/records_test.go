@@ -231,6 +231,7 @@ func TestRecordsRefused(t *testing.T) {
 		"roll-up":     func(c *jetstream.StreamConfig) { c.DenyPurge, c.AllowRollup = false, true },
 		"history":     func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 2 },
 		"discard old": func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
+		"retention":   func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
 		"memory":      func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
 		"first":       func(c *jetstream.StreamConfig) { c.FirstSeq = 0 },
 		"version":     func(c *jetstream.StreamConfig) { c.Description = "Leafbus: the tags and their max_id" },

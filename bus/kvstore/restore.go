@@ -40,6 +40,14 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 	work := make(map[string][]BackupRecord)
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)
+		if r.Bucket == bus.BucketTags {
+			if _, _, err := decodeRecord(r.Key, r.Value); errors.Is(err, allocator.ErrNewer) {
+				return done, fmt.Errorf("nothing was restored: %w: use that version", err)
+			}
+		}
+	}
+	if err := checkTags(ctx, cfg, b.Installation); err != nil {
+		return done, fmt.Errorf("nothing was restored: %w", err)
 	}
 	for _, bucket := range backupBuckets {
 		if err := compare(ctx, cfg, bucket, work[bucket]); err != nil {
@@ -55,16 +63,21 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 			work[bus.BucketTags] = append(work[bus.BucketTags], BackupRecord{Bucket: bus.BucketTags, Key: tag})
 		}
 	}
+	var tags uint64 // the bucket into which they were restored
 	for _, bucket := range restoreOrder {
 		if !slices.Contains(b.Buckets, bucket) {
 			continue
 		}
-		if err := restoreBucket(ctx, cfg, bucket, work[bucket], known, &done, progress); err != nil {
+		first, err := restoreBucket(ctx, cfg, bucket, work[bucket], known, &done, progress)
+		if err != nil {
 			return done, fmt.Errorf("bucket %s: %w; it is safe to repeat the restore", bucket, err)
+		}
+		if bucket == bus.BucketTags {
+			tags = first
 		}
 	}
 	if slices.Contains(b.Buckets, bus.BucketTags) {
-		if err := EndLoss(ctx, cfg); err != nil {
+		if err := endLoss(ctx, cfg, tags); err != nil {
 			return done, fmt.Errorf("%w; it is safe to repeat the restore", err)
 		}
 	}
@@ -121,20 +134,21 @@ func openBackedUp(ctx context.Context, cfg Config, bucket string) (err error) {
 	return err
 }
 
+// restoreBucket returns the first sequence of the bucket, too.
 func restoreBucket(
 	ctx context.Context, cfg Config, bucket string, records []BackupRecord, known map[string]int64, done *Restored,
 	progress Progress,
-) error {
+) (first uint64, err error) {
 	if err := openBackedUp(ctx, cfg, bucket); err != nil {
-		return err
+		return 0, err
 	}
 	kv, err := cfg.JS.KeyValue(ctx, bucket)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	in, err := placeOf(ctx, cfg, bucket)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	results, behind := make([]result, len(records)), make([]bool, len(records))
 	var finished atomic.Int64
@@ -158,7 +172,7 @@ func restoreBucket(
 			done.Behind = append(done.Behind, records[i].Key)
 		}
 	}
-	return err
+	return in.first, err
 }
 
 // result is what became of a record.

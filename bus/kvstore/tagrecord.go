@@ -46,17 +46,22 @@ func decodeRecord(key string, data []byte) (t allocator.Tag, bucket uint64, err 
 			allocator.ErrNewer, key, r.Format, allocator.RecordFormat)
 	}
 	if err != nil || r.Format != allocator.RecordFormat || r.Name != key || r.Bucket == 0 || !r.sound() {
-		return t, 0, fmt.Errorf("%w: key %s of bucket %s: %.200q; write a record, with N above all IDs that were "+
-			"handed out, "+
-			"and B the config.first_seq that `nats stream info KV_%[3]s --json` shows: "+
-			`nats kv put %[3]s %[2]s '{"format":1,"bucket":"B","tag":"%[2]s","end":"N","step":1000}'; `+
-			`a strict tag has "step":0 and "order":"strict"`,
-			allocator.ErrDamaged, key, bus.BucketTags, data)
+		return t, 0, damagedTag(key, data)
 	}
 	return allocator.Tag{
 		Name: r.Name, MaxID: r.End, Floor: r.Floor, Step: r.Step, Description: r.Description, Order: r.Order,
 		KeyID: r.KeyID, Rules: r.Rules, Deleted: r.Deleted, Last: r.Last, Updated: r.Updated,
 	}, r.Bucket, nil
+}
+
+// damagedTag is the error of a record that nobody can go by.
+func damagedTag(key string, data []byte) error {
+	return fmt.Errorf("%w: key %s of bucket %s: %.200q; write a record, with N above all IDs that were "+
+		"handed out, "+
+		"and B the config.first_seq that `nats stream info KV_%[3]s --json` shows: "+
+		`nats kv put %[3]s %[2]s '{"format":1,"bucket":"B","tag":"%[2]s","end":"N","step":1000}'; `+
+		`a strict tag has "step":0 and "order":"strict"`,
+		allocator.ErrDamaged, key, bus.BucketTags, data)
 }
 
 // sound reports whether the numbers of a record fit each other.

@@ -148,6 +148,30 @@ func (b tagsBucket) marker(ctx context.Context) (*marker, error) {
 	return &m, nil
 }
 
+// check refuses the bucket of another installation: its tags are not those of this one, and may be further back.
+func (m *marker) check(installation string) error {
+	if m != nil && m.Installation != installation {
+		return fmt.Errorf("%w: bucket %s is of installation %s, and not of installation %s: "+
+			"name the right --server and account; if it was restored by mistake: stop all generators, "+
+			"`nats stream rm %s`, `leaf restore`", allocator.ErrRefused, bus.BucketTags, m.Installation, installation,
+			streamOf(bus.BucketTags))
+	}
+	return nil
+}
+
+// checkTags refuses a bucket of the tags that is of another installation, or not as generators make it.
+func checkTags(ctx context.Context, cfg Config, installation string) error {
+	b, err := findTags(ctx, cfg)
+	var m *marker
+	if err == nil {
+		m, err = b.marker(ctx)
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return errors.Join(err, m.check(installation))
+}
+
 // mark makes the bucket the one of the installation. The marker comes first: where the note about the bucket is
 // missing, the next attempt writes it. A note about another bucket shows that the tags were lost. It stays unless that
 // ends.
@@ -156,9 +180,8 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 	if err != nil {
 		return err
 	}
-	if m != nil && m.Installation != installation {
-		return fmt.Errorf("%w: bucket %s is of installation %s, and the record in JetStream is of installation %s: "+
-			"name the right --server and account", allocator.ErrRefused, bus.BucketTags, m.Installation, installation)
+	if err := m.check(installation); err != nil {
+		return err
 	}
 	if m == nil || m.FirstSeq != b.first {
 		data, err := json.Marshal(marker{installation, b.first})
@@ -193,14 +216,17 @@ func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, 
 	case err != nil:
 		return 0, err
 	case m == nil || *m != marker{installation, b.first}:
-		return lost, nil
+		return lost, m.check(installation)
 	}
 	return b.first, nil
 }
 
 // EndLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a
 // record are new. It makes the bucket if it is missing.
-func EndLoss(ctx context.Context, cfg Config) error {
+func EndLoss(ctx context.Context, cfg Config) error { return endLoss(ctx, cfg, 0) }
+
+// endLoss is EndLoss for the bucket with this first sequence; 0: whichever there is.
+func endLoss(ctx context.Context, cfg Config, first uint64) error {
 	have, ok, err := ReadInstallation(ctx, cfg)
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: this NATS account has no installation", allocator.ErrRefused)
@@ -208,6 +234,9 @@ func EndLoss(ctx context.Context, cfg Config) error {
 	var b tagsBucket
 	if err == nil {
 		b, err = openRecords(ctx, cfg)
+	}
+	if err == nil && first != 0 && b.first != first {
+		err = fmt.Errorf("%w: the tags were lost again meanwhile", allocator.ErrTagsLost)
 	}
 	if err != nil {
 		return err
