@@ -117,7 +117,7 @@ func TestMutations(t *testing.T) {
 		{"a lost tag of the start begins where its peers know it", "TestLostTagThatAPeerKnows", []edit{{"tags.go",
 			"g.create(ctx, t, seen, true)", "g.create(ctx, t, seen, false)"}}},
 		{"a lost tag of the start begins where the events know it", "TestLostTagThatAnEventKnows", []edit{{"tags.go",
-			"g.create(ctx, t, seen, true)", "g.create(ctx, t, 0, true)"}}},
+			"g.create(ctx, t, seen, true)", "g.create(ctx, t, min(seen, 0), true)"}}},
 		{"a tag is made while all are lost and a generator is silent", "TestSilentGeneratorAtACreation", []edit{{"knows.go",
 			"lost := g.cfg.Records.Err(); lost != nil {", "lost := g.cfg.Records.Err(); lost != nil && false {"}}},
 		{"a silent generator stops all creations", "TestSilentGeneratorAtACreation", []edit{{"../../allocator/tags.go",
