@@ -239,7 +239,7 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 			s.Rules = rules
 		}
 		was = s.Tag
-		t, err := s.Change(c, 0)
+		t, err := s.Change(c)
 		if err != nil || a.cfg.Numbers == nil || s.Order != Trend || c.MaxID == nil && c.Step == nil && c.Description == nil {
 			return t, err
 		}
