@@ -16,9 +16,8 @@ import (
 // Allocator hands out IDs of any number of tags. Its methods are safe for
 // concurrent use.
 //
-// It starts these goroutines: its refills, at most one for each tag, and in
-// [Allocator.Run] those that load tags ahead, save which tags are used, and evict idle
-// ones. Run waits for all of them.
+// It starts these goroutines: its refills, at most one for each tag, and in [Allocator.Run] those that load tags ahead, evict idle ones,
+// write marks, and raise records and rows that were set back. Run waits for all of them.
 type Allocator struct {
 	cfg           Config
 	claims        *claims

@@ -58,7 +58,7 @@ func TestCreate(t *testing.T) {
 			if c.order == strict {
 				tag.Step = 0
 			}
-			s, err := g.Create(t.Context(), tag, c.seen)
+			s, err := g.Create(t.Context(), tag, c.seen, false)
 			if c.want == 0 {
 				if !errors.Is(err, c.err) {
 					t.Errorf("%+v, error %v, want %v", s, err, c.err)
@@ -98,11 +98,11 @@ func (w *world) sql(tag string, maxID int64) {
 func TestCreateAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		g := newWorld(t).join("one")
-		if s, err := g.Create(t.Context(), allocator.Tag{Name: "other", Step: 10}, 0); err != nil || s.Version != 0 {
+		if s, err := g.Create(t.Context(), allocator.Tag{Name: "other", Step: 10}, 0, false); err != nil || s.Version != 0 {
 			t.Errorf("a new tag has the rules %+v, %v", s.Rules, err)
 		}
 		g.known = allocator.Known{Rules: allocator.Rules{Version: 7, Paused: true}}
-		if s, err := g.Create(t.Context(), allocator.Tag{Name: "order", Step: 10}, 0); err != nil || s.Version != 8 || s.Paused {
+		if s, err := g.Create(t.Context(), allocator.Tag{Name: "order", Step: 10}, 0, false); err != nil || s.Version != 8 || s.Paused {
 			t.Errorf("the rules are %+v, %v", s.Rules, err)
 		}
 	})
@@ -157,7 +157,7 @@ func TestCreateOpaque(t *testing.T) {
 				g.secret = c.secret
 				tag := opaqueTag("new")
 				tag.MaxID = max(c.maxID, 1)
-				made, err := g.Create(t.Context(), tag, 0)
+				made, err := g.Create(t.Context(), tag, 0, false)
 				switch {
 				case c.err != "":
 					if err == nil || !strings.Contains(err.Error(), c.err) || g.secret != c.secret {
@@ -171,11 +171,11 @@ func TestCreateOpaque(t *testing.T) {
 					t.Fatal(err)
 				}
 				g.keys, g.secret = allocator.ErrDamaged, false
-				if made, err := g.Create(t.Context(), opaqueTag("new"), 0); !errors.Is(err, allocator.ErrDamaged) || g.secret {
+				if made, err := g.Create(t.Context(), opaqueTag("new"), 0, false); !errors.Is(err, allocator.ErrDamaged) || g.secret {
 					t.Errorf("again, without its key: %+v, %v", made, err)
 				}
 				g.keys = nil
-				if again, err := g.Create(t.Context(), opaqueTag("new"), 0); err != nil || again.KeyID != "key" || g.secret {
+				if again, err := g.Create(t.Context(), opaqueTag("new"), 0, false); err != nil || again.KeyID != "key" || g.secret {
 					t.Errorf("again: %+v, %v", again, err)
 				}
 			})
@@ -195,11 +195,11 @@ func TestOrderOfWrites(t *testing.T) {
 		deletes bool
 	}{
 		"create": {do: func(g *gen) error {
-			_, err := g.Create(g.w.t.Context(), allocator.Tag{Name: "new", Step: 10}, 0)
+			_, err := g.Create(g.w.t.Context(), allocator.Tag{Name: "new", Step: 10}, 0, false)
 			return err
 		}, writes: []string{"swap", "add"}, again: allocator.ErrExists},
 		"create strict": {do: func(g *gen) error {
-			_, err := g.Create(g.w.t.Context(), strictTag("new"), 0)
+			_, err := g.Create(g.w.t.Context(), strictTag("new"), 0, false)
 			return err
 		}, writes: []string{"swap"}},
 		"max_id":      {do: change(allocator.Change{MaxID: &to}), writes: []string{"raise", "swap"}},
@@ -347,7 +347,7 @@ func TestDelete(t *testing.T) {
 			if _, err := g.Delete(t.Context(), "order"); !errors.Is(err, allocator.ErrDeleted) {
 				t.Errorf("again: %v", err)
 			}
-			if s, err := g.Create(t.Context(), allocator.Tag{Name: "order", Step: 10}, 0); err != nil || s.MaxID != c.want {
+			if s, err := g.Create(t.Context(), allocator.Tag{Name: "order", Step: 10}, 0, false); err != nil || s.MaxID != c.want {
 				t.Errorf("created again: %+v, %v", s, err)
 			}
 		})

@@ -82,7 +82,7 @@ func TestRaised(t *testing.T) {
 		old := w.records.Snapshot()
 		g.Push(w.write("order", func(s allocator.Stored) (allocator.Tag, error) {
 			to := int64(500)
-			return s.Change(allocator.Change{MaxID: &to, RulesChange: changeOf(t, `{"limit":"9000"}`)}, 0)
+			return s.Change(allocator.Change{MaxID: &to, RulesChange: changeOf(t, `{"limit":"9000"}`)})
 		}))
 		g.wantIDs("order", 1, 500)
 

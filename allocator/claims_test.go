@@ -101,12 +101,12 @@ func TestRefusedClaim(t *testing.T) {
 		}, true, allocator.ErrDeleted},
 		"paused": {func(w *world, _ *gen) {
 			w.write("order", func(s allocator.Stored) (allocator.Tag, error) {
-				return s.Change(allocator.Change{RulesChange: changeOf(w.t, `{"paused":true}`)}, 0)
+				return s.Change(allocator.Change{RulesChange: changeOf(w.t, `{"paused":true}`)})
 			})
 		}, true, allocator.ErrPaused},
 		"above the limit": {func(w *world, _ *gen) {
 			w.write("order", func(s allocator.Stored) (allocator.Tag, error) {
-				return s.Change(allocator.Change{RulesChange: changeOf(w.t, `{"limit":"5"}`)}, 0)
+				return s.Change(allocator.Change{RulesChange: changeOf(w.t, `{"limit":"5"}`)})
 			})
 		}, true, allocator.ErrExhausted},
 		"its first ID is below the end":      {func(w *world, _ *gen) { w.raise("order", 12, 0) }, true, allocator.ErrConflict},

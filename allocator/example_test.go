@@ -15,7 +15,7 @@ func ExampleAllocator_Take() {
 	a := allocator.New(allocator.Config{Records: allocatortest.NewMemoryRecords()}) // in earnest, some that last
 	var running sync.WaitGroup
 	running.Go(func() { a.Run(ctx) })
-	if _, err := a.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1000}, 0); err != nil {
+	if _, err := a.Create(ctx, allocator.Tag{Name: "order", MaxID: 1, Step: 1000}, 0, false); err != nil {
 		log.Fatal(err)
 	}
 

@@ -224,7 +224,7 @@ func TestTagsLost(t *testing.T) {
 		if _, err := g.Take(t.Context(), "unknown", 1); !errors.Is(err, allocator.ErrTagsLost) {
 			t.Errorf("a name that may have been lost: %v", err)
 		}
-		if s, err := g.Create(t.Context(), strictTag("invoice"), 0); !errors.Is(err, allocator.ErrTagsLost) {
+		if s, err := g.Create(t.Context(), strictTag("invoice"), 0, false); !errors.Is(err, allocator.ErrTagsLost) {
 			t.Errorf("Create: %+v, %v", s, err)
 		}
 		polls(2) // also what is not asked for has its record again
@@ -239,7 +239,7 @@ func TestTagsLost(t *testing.T) {
 		if n := len(published[allocator.Regressed](&g.events)); n > 0 {
 			t.Errorf("%d alerts on single tags", n)
 		}
-		if s, err := g.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 2, Order: strict}, 0); err != nil || s.MaxID != 2 {
+		if s, err := g.Create(t.Context(), allocator.Tag{Name: "invoice", MaxID: 2, Order: strict}, 0, false); err != nil || s.MaxID != 2 {
 			t.Errorf("an operator says how far it is: %+v, %v", s, err)
 		}
 		w.records.SetErr(nil)

@@ -71,16 +71,12 @@ func (s Stored) Create(t Tag, known int64) (Tag, error) {
 	return t, nil
 }
 
-// Change returns the record after a change by an operator. If it moves max_id, no ID below known may be handed out again either.
-func (s Stored) Change(c Change, known int64) (Tag, error) {
+// Change returns the record after a change by an operator.
+func (s Stored) Change(c Change) (Tag, error) {
 	if err := s.present(); err != nil {
 		return s.Tag, err
 	}
-	t, err := s.Tag.With(c)
-	if err == nil && c.MaxID != nil {
-		t = t.Rise(known, known)
-	}
-	return t, err
+	return s.Tag.With(c)
 }
 
 // Delete returns the tombstone of a tag, where all IDs below known are in use.

@@ -37,7 +37,7 @@ func TestTransitions(t *testing.T) {
 		}{
 			"Claim":  {func() (allocator.Tag, error) { return c.of.Claim(allocator.Claim{First: 11, Last: 20}) }, c.claim},
 			"Create": {func() (allocator.Tag, error) { return c.of.Create(allocator.Tag{Name: "order", Step: 10}, 0) }, c.create},
-			"Change": {func() (allocator.Tag, error) { return c.of.Change(allocator.Change{Description: new(string)}, 0) }, c.change},
+			"Change": {func() (allocator.Tag, error) { return c.of.Change(allocator.Change{Description: new(string)}) }, c.change},
 			"Delete": {func() (allocator.Tag, error) { return c.of.Delete(0) }, c.remove},
 		} {
 			if got, err := x.do(); !errors.Is(err, x.want) || err != nil && what != "Create" && got != c.of.Tag {
@@ -49,7 +49,7 @@ func TestTransitions(t *testing.T) {
 	if got, err := s.Claim(allocator.Claim{First: 10, Last: 20}); !errors.Is(err, allocator.ErrConflict) {
 		t.Errorf("a claim of what is claimed: %+v, %v", got, err)
 	}
-	if got, err := s.Change(allocator.Change{MaxID: &below}, 0); !errors.Is(err, allocator.ErrConflict) {
+	if got, err := s.Change(allocator.Change{MaxID: &below}); !errors.Is(err, allocator.ErrConflict) {
 		t.Errorf("max_id moved back: %+v, %v", got, err)
 	}
 }
@@ -63,16 +63,15 @@ func TestEnds(t *testing.T) {
 		do                func() (allocator.Tag, error)
 		end, floor, below int64
 	}{
-		"a claim":                   {func() (allocator.Tag, error) { return s.Claim(allocator.Claim{First: 11, Last: 20}) }, 21, 3, 3},
-		"a claim beyond the limit":  {func() (allocator.Tag, error) { return s.Claim(allocator.Claim{First: 21, Last: 30}) }, 26, 3, 3},
-		"a change":                  {func() (allocator.Tag, error) { return s.Change(allocator.Change{Step: &to}, 50) }, 11, 3, 3},
-		"a new max_id":              {func() (allocator.Tag, error) { return s.Change(allocator.Change{MaxID: &to}, 0) }, 12, 12, 12},
-		"a new max_id below a mark": {func() (allocator.Tag, error) { return s.Change(allocator.Change{MaxID: &to}, 50) }, 50, 50, 50},
-		"a deletion":                {func() (allocator.Tag, error) { return s.Delete(0) }, 11, 3, 11},
-		"a deletion below a mark":   {func() (allocator.Tag, error) { return s.Delete(50) }, 50, 3, 50},
-		"a rise":                    {func() (allocator.Tag, error) { return s.Rise(20, 15), nil }, 20, 15, 15},
-		"a rise by a floor":         {func() (allocator.Tag, error) { return s.Rise(0, 15), nil }, 15, 15, 15},
-		"a rise to less":            {func() (allocator.Tag, error) { return s.Rise(10, 2), nil }, 11, 3, 3},
+		"a claim":                  {func() (allocator.Tag, error) { return s.Claim(allocator.Claim{First: 11, Last: 20}) }, 21, 3, 3},
+		"a claim beyond the limit": {func() (allocator.Tag, error) { return s.Claim(allocator.Claim{First: 21, Last: 30}) }, 26, 3, 3},
+		"a change":                 {func() (allocator.Tag, error) { return s.Change(allocator.Change{Step: &to}) }, 11, 3, 3},
+		"a new max_id":             {func() (allocator.Tag, error) { return s.Change(allocator.Change{MaxID: &to}) }, 12, 12, 12},
+		"a deletion":               {func() (allocator.Tag, error) { return s.Delete(0) }, 11, 3, 11},
+		"a deletion below a mark":  {func() (allocator.Tag, error) { return s.Delete(50) }, 50, 3, 50},
+		"a rise":                   {func() (allocator.Tag, error) { return s.Rise(20, 15), nil }, 20, 15, 15},
+		"a rise by a floor":        {func() (allocator.Tag, error) { return s.Rise(0, 15), nil }, 15, 15, 15},
+		"a rise to less":           {func() (allocator.Tag, error) { return s.Rise(10, 2), nil }, 11, 3, 3},
 	} {
 		got, err := c.do()
 		if err != nil || got.MaxID != c.end || got.Floor != c.floor || got.Below() != c.below {

@@ -179,7 +179,7 @@ func (r *simRun) command(what string, random *simRandom) {
 		if random.in(2) { // the only way out of a damaged record
 			first = 2
 		}
-		done, err = r.a.Create(ctx, allocator.Tag{Name: simTrend, MaxID: first, Step: 40}, 0)
+		done, err = r.a.Create(ctx, allocator.Tag{Name: simTrend, MaxID: first, Step: 40}, 0, false)
 	}
 	if errors.Is(err, allocator.ErrUncertain) {
 		w.note("uncertain command")

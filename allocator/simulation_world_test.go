@@ -238,7 +238,7 @@ func (w *simWorld) endFaults() {
 	stored, err := w.records.Load(w.ctx, simTrend)
 	if gone := stored.Revision == 0 || stored.Deleted; err != nil || row.MaxID == 0 && (gone || w.numbers) {
 		// Otherwise the polls have made it.
-		_, err = w.nodes[0].run.a.Create(w.ctx, allocator.Tag{Name: simTrend, MaxID: 2, Step: 40}, 0)
+		_, err = w.nodes[0].run.a.Create(w.ctx, allocator.Tag{Name: simTrend, MaxID: 2, Step: 40}, 0, false)
 		if err != nil && !errors.Is(err, allocator.ErrExists) {
 			w.fail("when all was well again, %s could not be created: %v", simTrend, err)
 		}

@@ -126,7 +126,7 @@ func (s *store) restep(step int64) allocator.Stored {
 
 func (s *store) change(c allocator.Change) allocator.Stored {
 	s.tb.Helper()
-	return s.write("order", func(old allocator.Stored) (allocator.Tag, error) { return old.Change(c, 0) })
+	return s.write("order", func(old allocator.Stored) (allocator.Tag, error) { return old.Change(c) })
 }
 
 func (s *store) remove() allocator.Stored {

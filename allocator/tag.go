@@ -53,7 +53,7 @@ func (t Tag) Below() int64 {
 	return t.Floor
 }
 
-// Change says what [Store.Update] changes: the fields that are not nil.
+// Change says what [Allocator.Change] changes: the fields that are not nil.
 type Change struct {
 	MaxID       *int64
 	Step        *int64
@@ -172,7 +172,7 @@ func CheckDescription(text string) error {
 // Now is the time for a record: UTC, in milliseconds.
 func Now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
-// With returns the record after a change, with the present time. Stores use it. The
+// With returns the record after a change, with the present time. The
 // error matches [ErrConflict] if max_id would move backwards: IDs below it may be in use.
 func (t Tag) With(c Change) (Tag, error) {
 	if c.MaxID != nil {

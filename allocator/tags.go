@@ -82,13 +82,11 @@ func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) 
 	return slices.DeleteFunc(tags, func(t Tag) bool { return t.Name == "" }), context.Cause(ctx)
 }
 
-// OnlyNew is the argument seen of [Allocator.Create] for a tag that is created only if nobody knows the name.
-const OnlyNew = -1
-
 // Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and at least at seen.
-// A max_id above 1 says that all IDs below are in use; then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has
-// or had another kind, of these a LostError; ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
-func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, error) {
+// With onlyNew it adds none that was in use. A max_id above 1 says that all IDs below are in use; then a damaged record is replaced.
+// Errors: ErrExists; ErrConflict if the name has or had another kind, of these a LostError; ErrBadValue, ErrTagsLost; ErrUncertain if it
+// may have happened.
+func (a *Allocator) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
 		return Stored{}, lost
@@ -112,7 +110,7 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64) (Stored, erro
 		if (s.Revision == 0 || damage != nil) && known.Order != Trend && known.Order != t.Order {
 			return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(known.Order))
 		}
-		if s.Revision == 0 && known.End > 0 && !explicit && (t.Order == Strict || seen == OnlyNew) {
+		if s.Revision == 0 && known.End > 0 && !explicit && (t.Order == Strict || onlyNew) {
 			return s.Tag, &LostError{t.Name, known.End}
 		}
 		if damage != nil {
@@ -252,7 +250,7 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 			s.Rules = rules
 		}
 		was = s.Tag
-		t, err := s.Change(c, 0)
+		t, err := s.Change(c)
 		if err != nil || a.cfg.Numbers == nil || s.Order != Trend || c.MaxID == nil && c.Step == nil && c.Description == nil {
 			return t, err
 		}

@@ -3,7 +3,6 @@ package generator
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -22,19 +21,19 @@ func (g *Generator) known(_ context.Context, req admin.KnownRequest) (admin.Know
 	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
 		page.Installation = g.cfg.Installation
 	}
-	ends := make(map[string]int64)
+	var names []string
 	g.cfg.Index.Each(func(tag string, end int64) {
 		if end > 1 && tag > req.After {
-			ends[tag] = end
+			names = append(names, tag)
 		}
 	})
-	for _, tag := range slices.Sorted(maps.Keys(ends)) {
-		t := admin.KnownTag{Tag: tag, End: bus.ID(max(ends[tag], g.alloc.Seen(tag)))}
-		order := g.cfg.Index.Order(tag)
-		if g.alloc.Order(tag) == allocator.Strict || order == allocator.Strict {
+	slices.Sort(names)
+	for _, tag := range names {
+		k := g.alloc.Known(tag)
+		t := admin.KnownTag{Tag: tag, End: bus.ID(k.End), Opaque: string(k.Order.Domain())}
+		if k.Order == allocator.Strict || g.alloc.Order(tag) == allocator.Strict {
 			t.Order = bus.OrderStrict
 		}
-		t.Opaque = string(order.Domain())
 		page.Tags = append(page.Tags, t)
 	}
 	if n := fit(g, page.Tags, len(page.Tags)); n < len(page.Tags) {

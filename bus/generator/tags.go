@@ -147,7 +147,7 @@ func (g *Generator) tagsCreate(ctx context.Context, req admin.TagCreate) (admin.
 	if err != nil {
 		return admin.TagChange{}, err
 	}
-	return g.create(ctx, t, seen)
+	return g.create(ctx, t, seen, false)
 }
 
 // orderOf returns the order of a new tag.
@@ -253,8 +253,8 @@ func unconfirmed(err error, then string) error {
 // create adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may
 // be lost. seen is what the events know. A max_id above 1 says that all IDs below are in use: the other generators
 // drop those that they have. It has all the time of its sender, because the other generators are asked.
-func (g *Generator) create(ctx context.Context, t allocator.Tag, seen int64) (admin.TagChange, error) {
-	s, err := g.alloc.Create(ctx, t, seen)
+func (g *Generator) create(ctx context.Context, t allocator.Tag, seen int64, onlyNew bool) (admin.TagChange, error) {
+	s, err := g.alloc.Create(ctx, t, seen, onlyNew)
 	if err != nil {
 		return admin.TagChange{}, err
 	}
@@ -304,22 +304,12 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 		return err
 	}
 	seen, err := g.seenInEvents(ctx, t.Name)
-	if err == nil && seen > 0 {
-		if _, err = g.alloc.Get(ctx, t.Name); err == nil { // another generator was faster
-			return nil
-		}
-		if errors.Is(err, allocator.ErrUnknownTag) {
-			err = &allocator.LostError{Tag: t.Name, End: seen}
-		}
-	} else if err == nil {
-		_, err = g.create(ctx, t, allocator.OnlyNew)
+	if err == nil {
+		_, err = g.create(ctx, t, seen, true)
 	}
-	lost, isLost := errors.AsType[*allocator.LostError](err)
+	_, lost := errors.AsType[*allocator.LostError](err)
 	switch {
-	case isLost:
-		g.log.Error("a tag of --tag is not created", "tag", t.Name, "error", lost)
-		return nil
-	case errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost):
+	case lost, errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost):
 		g.log.Error("a tag of --tag cannot be created", "tag", t.Name, "error", err)
 		return nil
 	case errors.Is(err, allocator.ErrExists): // another generator was first, or the database takes another name for it

@@ -67,49 +67,55 @@ func openBucket(ctx context.Context, cfg Config, name, description string, size 
 func openStream(
 	ctx context.Context, cfg Config, name string, size int64, create func(replicas int, maxBytes int64) error,
 ) (jetstream.KeyValue, error) {
-	kv, err := cfg.JS.KeyValue(ctx, name)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		if err := checkOldStore(ctx, cfg); err != nil {
+	stream, err := cfg.JS.Stream(ctx, streamOf(name))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if err := makeStream(ctx, cfg, name, size, create); err != nil {
 			return nil, err
 		}
-		kv, err = replicate(ctx, cfg, func(replicas int) (jetstream.KeyValue, error) {
-			err := create(replicas, 0)
-			if code(err) == codeNeedsSize {
-				err = shrink(size, func(maxBytes int64) error {
-					err := create(replicas, maxBytes)
-					if err == nil {
-						cfg.log().Info("the account demands that streams have a size: "+
-							"`leaf doctor` warns before the bucket is full",
-							"bucket", name, "bytes", maxBytes)
-					}
-					return err
-				})
-			}
-			if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-				err = nil // another generator was first, with other replicas
-			}
-			if err != nil {
-				return nil, err
-			}
-			return cfg.JS.KeyValue(ctx, name)
-		})
+		stream, err = cfg.JS.Stream(ctx, streamOf(name))
 	}
-	return fitting(ctx, name, kv, err)
-}
-
-// fitting returns a bucket that was looked up, or why it cannot be used.
-func fitting(ctx context.Context, name string, kv jetstream.KeyValue, err error) (jetstream.KeyValue, error) {
 	if err != nil {
 		return nil, unreached(name, err)
 	}
-	info, err := streamInfo(ctx, kv)
-	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", name, err)
-	}
-	if err := Fit(name, info.Config); err != nil {
+	if err := Fit(name, stream.CachedInfo().Config); err != nil {
 		return nil, err
 	}
+	kv, err := cfg.JS.KeyValue(ctx, name)
+	if err != nil {
+		return nil, unreached(name, err)
+	}
 	return kv, nil
+}
+
+// makeStream makes the stream under a bucket that is missing, see openStream.
+func makeStream(
+	ctx context.Context, cfg Config, name string, size int64, create func(replicas int, maxBytes int64) error,
+) error {
+	if err := checkOldStore(ctx, cfg); err != nil {
+		return err
+	}
+	err := replicate(ctx, cfg, func(replicas int) error {
+		err := create(replicas, 0)
+		if code(err) == codeNeedsSize {
+			err = shrink(size, func(maxBytes int64) error {
+				err := create(replicas, maxBytes)
+				if err == nil {
+					cfg.log().Info("the account demands that streams have a size: "+
+						"`leaf doctor` warns before the bucket is full",
+						"bucket", name, "bytes", maxBytes)
+				}
+				return err
+			})
+		}
+		if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return nil // another generator was first, with other replicas
+		}
+		return err
+	})
+	if err != nil {
+		return unreached(name, err)
+	}
+	return nil
 }
 
 // unreached is the error of a bucket that cannot be looked up.
@@ -143,19 +149,6 @@ func leaderOf(ctx context.Context, js jetstream.JetStream, bucket string) (jetst
 	}
 	stream.CachedInfo().Config.AllowDirect = false // for this handle, not in the stream
 	return stream, nil
-}
-
-// streamInfo describes the stream under a bucket.
-func streamInfo(ctx context.Context, kv jetstream.KeyValue) (*jetstream.StreamInfo, error) {
-	status, err := kv.Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	bucket, ok := status.(*jetstream.KeyValueBucketStatus)
-	if !ok {
-		return nil, fmt.Errorf("unexpected kind of status %T", status)
-	}
-	return bucket.StreamInfo(), nil
 }
 
 // decodeWhole reads the JSON of a record that has only known fields, and nothing behind it.
@@ -193,26 +186,25 @@ func flaw(c jetstream.StreamConfig) string {
 // replicate calls create with the configured number of replicas. The default is 3 in a
 // cluster, or 1 if the cluster has fewer than 3 servers with JetStream. It does not take a server that is away for
 // one that does not exist: if the installation's record has 3 replicas, the error stays until all are back.
-func replicate[T any](ctx context.Context, cfg Config, create func(replicas int) (T, error)) (T, error) {
+func replicate(ctx context.Context, cfg Config, create func(replicas int) error) error {
 	switch {
 	case cfg.Replicas > 0:
 		return create(cfg.Replicas)
 	case cfg.Conn.ConnectedClusterName() == "": // it is in none
 		return create(1)
 	}
-	var none T
 	for range placementTries {
-		made, err := create(defaultReplicas)
+		err := create(defaultReplicas)
 		if c := code(err); c != codeNoPeers && c != codeNotClustered {
-			return made, err
+			return err
 		}
 		record, lookErr := cfg.JS.Stream(ctx, streamOf(bus.BucketInstallation))
 		if lookErr == nil && record.CachedInfo().Config.Replicas >= defaultReplicas {
-			return none, fmt.Errorf("a NATS server of the cluster is away: %w", err)
+			return fmt.Errorf("a NATS server of the cluster is away: %w", err)
 		}
 		select {
 		case <-ctx.Done():
-			return none, ctx.Err()
+			return ctx.Err()
 		case <-time.After(placementPause):
 		}
 	}

@@ -43,9 +43,9 @@ type Events struct {
 func (e *Events) Open(ctx context.Context) error {
 	stream, err := e.JS.Stream(ctx, events.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = replicate(ctx, e.Config, func(replicas int) (made jetstream.Stream, err error) {
-			err = shrink(cmp.Or(e.MaxBytes, DefaultEventsMaxBytes), func(maxBytes int64) (err error) {
-				made, err = e.JS.CreateStream(ctx, jetstream.StreamConfig{
+		err = replicate(ctx, e.Config, func(replicas int) error {
+			return shrink(cmp.Or(e.MaxBytes, DefaultEventsMaxBytes), func(maxBytes int64) (err error) {
+				stream, err = e.JS.CreateStream(ctx, jetstream.StreamConfig{
 					Name:              events.Stream,
 					Description:       "Leafbus: what operators watch",
 					Subjects:          []string{events.Subjects},
@@ -58,7 +58,6 @@ func (e *Events) Open(ctx context.Context) error {
 				})
 				return err
 			})
-			return made, err
 		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil // another generator was first

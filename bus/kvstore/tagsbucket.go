@@ -73,7 +73,7 @@ func openRecords(ctx context.Context, cfg Config) (tagsBucket, error) {
 	if err != nil {
 		return b, err
 	}
-	_, err = openStream(ctx, cfg, bus.BucketTags, tagsBytes, func(replicas int, maxBytes int64) error {
+	err = makeStream(ctx, cfg, bus.BucketTags, tagsBytes, func(replicas int, maxBytes int64) error {
 		wanted := tagsStream
 		wanted.Replicas, wanted.MaxBytes = replicas, maxBytes
 		// Its revisions are above those of an earlier bucket, so a late write that names one of those fails. The clock
