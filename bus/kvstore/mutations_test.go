@@ -62,6 +62,8 @@ func TestMutations(t *testing.T) {
 			"max(uint64(time.Now().UnixMicro()), have.Tags+mostWrites)", "uint64(time.Now().Year()) + 0*have.Tags"}}},
 		{"the clock alone says where a bucket begins that is made again", "TestRecordsLostClockBehind", []edit{{"tagsbucket.go",
 			"have.Tags+mostWrites", "have.Tags*0"}}},
+		{"a look counts for as long as the clock was set back", "TestRecordsLost$", []edit{{"records.go",
+			"return ago >= 0 && ago", "return ago"}}},
 		{"a record of no bucket stops the watch", "TestRecordOfNoBucket", []edit{{"session.go",
 			"unknown != nil || now.first != s.first {", "true || unknown != nil || now.first != s.first {"}}},
 		{"a record of no bucket cannot be written over", "TestRecordOfNoBucket", []edit{{"records.go",
