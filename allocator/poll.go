@@ -233,7 +233,7 @@ func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error 
 	case s.Deleted && row.MaxID == 0: // P6
 		return a.cfg.Numbers.Mark(ctx, name, end, KindTrend)
 	case row.MaxID == 0: // P2
-		if time.Since(s.Updated) < 2*a.cfg.Refresh {
+		if age := time.Since(s.Updated); age >= 0 && age < 2*a.cfg.Refresh { // below 0: another clock is ahead
 			return nil // its creation may be under way
 		}
 		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil { // nothing is removed: SQL may have made the row again

@@ -263,6 +263,15 @@ func TestNewTagWithoutRow(t *testing.T) {
 		if polls(1); !w.record("order").Deleted {
 			t.Errorf("the record is %+v", w.record("order"))
 		}
+		w.write("other", func(s allocator.Stored) (allocator.Tag, error) {
+			s.Updated = allocator.Now().Add(24 * time.Hour) // by a clock that is ahead
+			return s.Tag, nil
+		})
+		w.make(allocator.Tag{Name: "third"})
+		w.numbers.DeleteRow("other")
+		if polls(3); !w.record("other").Deleted {
+			t.Errorf("the record is %+v", w.record("other"))
+		}
 		if !g.Polled() {
 			t.Error("the polls failed")
 		}

@@ -114,6 +114,8 @@ func TestMutations(t *testing.T) {
 			"seen = max(seen, int64(r.MaxID))", "seen = max(seen, min(int64(r.MaxID), 1))"}}},
 		{"a lost strict tag begins where nobody knows", "TestLostTagThatAnEventKnows", []edit{{"../../allocator/tags.go",
 			"(t.Order == Strict || onlyNew)", "onlyNew"}}},
+		{"a tag of the start with the name of a strict one stops all others", "TestTagOfTheStartOfAnotherKind", []edit{{"tags.go",
+			"errors.Is(err, allocator.ErrConflict) && ctx.Err() == nil:", "false:"}}},
 		{"a tag of the start without its row is left so", "TestTagOfTheStartGetsItsRow", []edit{{"tags.go",
 			"		return g.alloc.Complete(ctx, s.Tag)\n", "		return nil\n"}}},
 		{"a lost tag of the start begins where its peers know it", "TestLostTagThatAPeerKnows", []edit{{"tags.go",

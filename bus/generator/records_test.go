@@ -131,3 +131,19 @@ func TestTagOfTheStartGetsItsRow(t *testing.T) {
 		t.Errorf("%v, %v", ranges, err)
 	}
 }
+
+// TestTagOfTheStartOfAnotherKind: a tag of the start whose name others know as a strict one stops no other tag.
+func TestTagOfTheStartOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	records := memory(t)
+	add(t, records, allocator.Tag{Name: "invoice", Order: allocator.Strict})
+	start(t, s, "knows", records, nil).takeAll(t, "invoice", 1)
+	records.Lose()
+	add(t, records, allocator.Tag{Name: "order", Step: 10})
+	g := start(t, s, "n", records, func(c *generator.Config) {
+		c.Tags = []allocator.Tag{{Name: "invoice", MaxID: 1, Step: 10}}
+	})
+	testkit.Eventually(t, "it is prepared", g.Initialised)
+	g.takeAll(t, "order", 1)
+}

@@ -309,7 +309,8 @@ func (g *Generator) ensure(ctx context.Context, t allocator.Tag) error {
 	}
 	_, lost := errors.AsType[*allocator.LostError](err)
 	switch {
-	case lost, errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost):
+	case lost, errors.Is(err, allocator.ErrBadValue), errors.Is(err, allocator.ErrTagsLost),
+		errors.Is(err, allocator.ErrConflict) && ctx.Err() == nil: // the name is, or was, of another kind
 		g.log.Error("a tag of --tag cannot be created", "tag", t.Name, "error", err)
 		return nil
 	case errors.Is(err, allocator.ErrExists): // another generator was first, or the database takes another name for it

@@ -142,8 +142,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 		}
 	}
 	s, revision, err := r.load(ctx, b, tag)
-	looked := r.Err() != nil || time.Since(time.Unix(0, r.looked.Load())) < creationLook
-	if !errors.Is(err, errRemade) && (err != nil || s.Revision != 0 || looked) {
+	if !errors.Is(err, errRemade) && (err != nil || s.Revision != 0 || r.Err() != nil || r.lookedLately()) {
 		return s, err
 	}
 	if _, err := r.look(ctx); err != nil { // another bucket may be in the place of the one that had the record
@@ -214,7 +213,7 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 	if err := r.Err(); errors.Is(err, allocator.ErrRefused) { // somebody changed the bucket
 		return 0, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
-	if revision == 0 && time.Since(time.Unix(0, r.looked.Load())) > creationLook {
+	if revision == 0 && !r.lookedLately() {
 		known := errors.Is(r.Err(), allocator.ErrTagsLost)
 		if lost, err := r.look(ctx); err != nil || lost != nil && !(known && errors.Is(lost, allocator.ErrTagsLost)) {
 			return 0, errors.Join(err, lost)
@@ -322,6 +321,12 @@ func (r *Records) look(ctx context.Context) (lost, err error) {
 		r.cfg.log().Error("the installation's state is lost", "error", lost, "record", string(record))
 	}
 	return lost, nil
+}
+
+// lookedLately reports whether a look found nothing wrong within creationLook. The clock may have been set back since.
+func (r *Records) lookedLately() bool {
+	ago := time.Since(time.Unix(0, r.looked.Load()))
+	return ago >= 0 && ago <= creationLook
 }
 
 // losses returns what JetStream lost. Each read is answered by the leader.
