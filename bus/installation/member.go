@@ -1,6 +1,7 @@
 package installation
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -187,6 +188,10 @@ func (m *member) adopt(ctx context.Context, f *facts) error {
 		f.have, f.have.Layout = m.want, saved.Layout
 		f.have.ID = m.known
 		return fmt.Errorf("%w: %w", allocator.ErrRefused, f.otherConfig())
+	}
+	if name, err := m.Folder.read(fileDatabase); err != nil || name != "" && m.database == nil {
+		return cmp.Or(err, fmt.Errorf("%w: installation %s keeps its tags in the database %s: start with --mysql",
+			allocator.ErrRefused, m.known, name))
 	}
 	if m.adopting.IsZero() {
 		m.adopting = time.Now()

@@ -269,6 +269,22 @@ func TestAdoptRefused(t *testing.T) {
 	}
 }
 
+// A folder whose installation keeps its tags in a database does not make the record of one without: the names that only
+// the database has would be new.
+func TestAdoptWithoutTheDatabase(t *testing.T) {
+	s := newSite(t)
+	s.db = newDatabase("db")
+	f := s.folder()
+	s.opens(f)
+	s.server, s.db = natskit.Start(t), nil
+	m := s.member(f)
+	m.Adopt = true
+	_, err := m.join(t.Context(), mayBegin)
+	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "--mysql") || s.record().ID != "" {
+		t.Errorf("join: %v; the record is %+v", err, s.record())
+	}
+}
+
 // A damaged record is refused. One that JetStream lost alone, and its tags not, is not made a second time.
 func TestJoinWithoutARecord(t *testing.T) {
 	s := newSite(t)
