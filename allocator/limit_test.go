@@ -161,7 +161,7 @@ func TestExhaustedGoesOn(t *testing.T) {
 			}
 			exhausted(allocator.ErrExhausted)
 			w.write("order", func(s allocator.Stored) (allocator.Tag, error) {
-				return s.Change(allocator.Change{RulesChange: changeOf(t, c.rules)}, 0)
+				return s.Change(allocator.Change{RulesChange: changeOf(t, c.rules)})
 			})
 			synctest.Wait()
 			if c.stale {
