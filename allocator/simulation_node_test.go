@@ -165,6 +165,9 @@ func (r *simRun) ask(ctx context.Context, tag string) (known allocator.Known, er
 		sleep(ctx, r.n.random.upTo(5*time.Millisecond))
 		if o.n.isFrozen() || !o.receive(r, func() { known = known.Merge(o.a.Known(tag)) }) {
 			r.n.w.note("silent")
+			r.n.w.mu.Lock()
+			r.n.w.repeats = r.n.w.repeats || r.n.w.forgotten
+			r.n.w.mu.Unlock()
 			sleep(ctx, time.Second)
 			if r.records.Err() != nil && !r.n.w.numbers {
 				return known, allocator.ErrTagsLost

@@ -44,6 +44,7 @@ type simWorld struct {
 	claimed     int64                         // the highest end that a record of simTrend had
 	floors      []*simFloor
 	recordsBack time.Time // when the records went back last; zero: never
+	forgotten   bool      // both stores have forgotten how far simTrend was: only generators know
 	repeats     bool      // the records went back, and nothing else knows how far they were
 	happened    map[string]int64
 	err         error // the first thing that was wrong
