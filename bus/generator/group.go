@@ -40,7 +40,7 @@ type heartbeat struct {
 	// Worker is the one that it holds, Lost are those that it has just lost.
 	Worker *int64  `json:"worker,omitempty"`
 	Lost   []int64 `json:"lost,omitempty"`
-	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker, or is of an older version.
+	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
 	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
 	// Released is a worker that an operator has just released through this generator.
 	Released *int64 `json:"released,omitempty"`
@@ -127,7 +127,7 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 		close(g.newcomer)
 		g.newcomer = make(chan struct{})
 	}
-	if b.UnixMS > 0 { // older versions do not report their clock
+	if b.UnixMS > 0 {
 		m.ahead = append(m.ahead, clock-b.UnixMS)
 	}
 	g.peers[b.ID] = member{b, now, m.held, m.ahead[max(0, len(m.ahead)-clockHeartbeats):]}

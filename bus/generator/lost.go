@@ -45,7 +45,7 @@ func (l *lostPeer) lasts(now time.Time) bool {
 // reservedUntil is when what m reserved is over. The time is by this generator's clock, because the peer's
 // may be wrong.
 func (m *member) reservedUntil() time.Time {
-	if m.Worker == nil || m.ReservedUntil <= 0 || m.UnixMS <= 0 { // it has no worker, or is of an older version
+	if m.Worker == nil || m.ReservedUntil <= 0 || m.UnixMS <= 0 { // it has no worker
 		return m.heard.Add(lostFor)
 	}
 	const most = math.MaxInt64 / int64(time.Millisecond)
