@@ -92,9 +92,19 @@ func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Gr
 	}
 	r, err := c.propose(ctx, &s, a, from)
 	if err != nil || r == (Range{}) { // no IDs: it is a probe whether the record can be written
-		return Grant{}, err
+		return Grant{}, s.beyond(err)
 	}
 	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: a.step})
+}
+
+// beyond is the error of a range of the database above the last ID, while the record has IDs left. Only the record exhausts a tag: SQL
+// may have moved max_id by mistake, and it can be set back until the record has risen to it.
+func (s Stored) beyond(err error) error {
+	if !errors.Is(err, ErrExhausted) || s.Left(s.MaxID) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: max_id of %s in the database is above its last ID, and its record ends at %d: if that is a mistake, set max_id "+
+		"back by SQL at once", ErrDamaged, s.Name, s.MaxID)
 }
 
 // refuses is the error if the record does not let n IDs be claimed.
@@ -199,7 +209,7 @@ func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error
 		claim.Time = Now()
 		t, err := s.Claim(claim)
 		if err != nil {
-			return Grant{}, err
+			return Grant{}, s.beyond(err)
 		}
 		t.Step = step
 		made, err := c.swap(ctx, t, s.Revision)

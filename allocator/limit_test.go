@@ -3,6 +3,7 @@ package allocator_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,6 +173,30 @@ func TestExhaustedGoesOn(t *testing.T) {
 				time.Sleep(10 * time.Second)
 			}
 			g.wantIDs("order", 1, 21)
+		})
+	}
+}
+
+// TestRowBeyondTheLimit: a max_id of the database above the tag's last ID, by a typo in SQL, exhausts the tag only when its record has
+// risen to it. Until then it can be set back.
+func TestRowBeyondTheLimit(t *testing.T) {
+	for name, typo := range map[string]int64{"above a limit": 5000, "the largest there is": math.MaxInt64} {
+		inBubble(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			w.make(allocator.Tag{Name: "order", MaxID: 11, Step: 10, Rules: allocator.Rules{Limit: 1000, Version: 1}})
+			g := w.join("one").start()
+			w.sql("order", typo)
+			if _, err := g.Take(t.Context(), "order", 1); err == nil || errors.Is(err, allocator.ErrExhausted) {
+				t.Errorf("error %v", err)
+			}
+			w.sql("order", 11)
+			time.Sleep(2 * time.Second)
+			g.wantIDs("order", 1, 11)
+			w.sql("order", typo)
+			polls(3)
+			if _, err := g.Take(t.Context(), "order", 100); !errors.Is(err, allocator.ErrExhausted) {
+				t.Errorf("error %v", err)
+			}
 		})
 	}
 }

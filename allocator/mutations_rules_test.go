@@ -11,6 +11,8 @@ var rulesMutations = []mutation{
 		"		b.trimLocked()\n		b.emptyWaitersLocked() // they", "		b.emptyWaitersLocked() // they"}}},
 	{name: "strict IDs above a new limit are handed out", by: "TestLimitCutsAClaim", edits: []edit{{"strict.go",
 		" || grant.Last >= b.rulesLocked().end() {", " {"}}},
+	{name: "a typo in SQL exhausts a tag", by: "TestRowBeyondTheLimit", edits: []edit{{"claims.go",
+		"if !errors.Is(err, ErrExhausted) || s.Left(s.MaxID) == 0 {", "if true {"}}},
 	{name: "a tag whose limit was removed stays exhausted", by: "TestExhaustedGoesOn", edits: []edit{{"ruled.go",
 		"	b.exhausted = false // the limit by", "	b.exhausted = b.exhausted && r.Limit == old.Limit // the limit by"}}},
 	{name: "an old record exhausts a tag", by: "TestExhaustedGoesOn", edits: []edit{{"claims.go",
