@@ -159,7 +159,11 @@ func (c *claims) swap(ctx context.Context, t Tag, revision uint64) (Stored, erro
 // note remembers a record that came from another generator or from the watch. What waits for its turn looks again.
 func (c *claims) note(s Stored) {
 	if old, ok := c.latest.Get(s.Name); s.Revision != 0 && (!ok || old.Revision < s.Revision) {
-		c.latest.Put(s.Name, s, time.Now())
+		at := time.Now()
+		if s.Updated.Before(at) { // a process that stood still gets old records, of which the revision may have been given again
+			at = s.Updated
+		}
+		c.latest.Put(s.Name, s, at)
 	}
 	c.turns.wake(s.Name)
 }

@@ -17,6 +17,7 @@ func TestBasis(t *testing.T) {
 	for name, c := range map[string]struct {
 		learn func(w *world, g *gen)
 		late  string // this answer comes 101 ms late
+		old   bool   // the record was written more than 100 ms ago
 	}{
 		"loaded": {learn: func(w *world, g *gen) {
 			g.failing("advance", allocator.ErrConflict)
@@ -29,6 +30,11 @@ func TestBasis(t *testing.T) {
 			time.Sleep(time.Second)
 			g.Push(w.raise("order", 0, 1))
 		}},
+		"pushed, late": {learn: func(w *world, g *gen) {
+			s := w.raise("order", 0, 1)
+			time.Sleep(101 * time.Millisecond) // this process stood still
+			g.Push(s)
+		}, old: true},
 		"watched": {learn: func(w *world, g *gen) {
 			g.start()
 			time.Sleep(time.Second)
@@ -54,7 +60,7 @@ func TestBasis(t *testing.T) {
 				return len(slices.DeleteFunc(g.called(false), func(call string) bool { return call != "load" }))
 			}
 			want := 0
-			if c.late != "" {
+			if c.late != "" || c.old {
 				want = 1
 			}
 			loads()

@@ -161,19 +161,23 @@ func (r *simRun) receive(from *simRun, do func()) bool {
 
 // ask asks all others what they know of a tag, and waits a second for each that is silent.
 func (r *simRun) ask(ctx context.Context, tag string) (known allocator.Known, err error) {
-	for _, o := range r.n.w.others(r.n) {
+	w := r.n.w
+	others := w.others(r.n)
+	silent := len(others) < len(w.nodes)-1 // one is not even heard
+	for _, o := range others {
 		sleep(ctx, r.n.random.upTo(5*time.Millisecond))
 		if o.n.isFrozen() || !o.receive(r, func() { known = known.Merge(o.a.Known(tag)) }) {
-			r.n.w.note("silent")
-			r.n.w.mu.Lock()
-			r.n.w.repeats = r.n.w.repeats || r.n.w.forgotten
-			r.n.w.mu.Unlock()
+			silent = true
+			w.note("silent")
 			sleep(ctx, time.Second)
-			if r.records.Err() != nil && !r.n.w.numbers {
+			if r.records.Err() != nil && !w.numbers {
 				return known, allocator.ErrTagsLost
 			}
 		}
 	}
+	w.mu.Lock()
+	w.repeats = w.repeats || w.forgotten && silent
+	w.mu.Unlock()
 	return known, ctx.Err()
 }
 

@@ -103,6 +103,9 @@ func (s *simRecords) Load(ctx context.Context, tag string) (allocator.Stored, er
 
 func (s *simRecords) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 	w := s.r.n.w
+	w.mu.Lock()
+	back := w.recordsBack
+	w.mu.Unlock()
 	next, err := simCall(ctx, s.r, func() (uint64, error) {
 		was, _ := s.MemoryRecords.Load(context.Background(), t.Name)
 		next, err := s.MemoryRecords.Swap(context.Background(), t, revision)
@@ -112,6 +115,9 @@ func (s *simRecords) Swap(ctx context.Context, t allocator.Tag, revision uint64)
 			w.note("conflict")
 			return 0, err
 		}
+		w.mu.Lock()
+		w.repeats = w.repeats || w.recordsBack != back // it has found its revision again, in records that were set back meanwhile
+		w.mu.Unlock()
 		w.written(s.r, was, t)
 		return next, nil
 	})

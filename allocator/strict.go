@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -162,6 +163,7 @@ func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p stri
 	b.mu.Lock()
 	p, wanted := b.planStrictLocked(single)
 	timeout = max(timeout, min(claimFactor*b.strict.took, lastClaim))
+	b.heard = nil
 	b.mu.Unlock()
 	if !wanted {
 		return p, grant, nil
@@ -259,6 +261,12 @@ func (a *Allocator) serve(b *buffer, p strictPlan, grant Grant, c Claimed, start
 	defer b.mu.Unlock()
 	a.governLocked(b, grant.Stored.Rules, true)
 	if grant.First < b.floor || grant.Last >= b.rulesLocked().end() { // an operator moved max_id or the limit meanwhile
+		return errDiscarded
+	}
+	// A write that lands late, in records that were set back meanwhile, may find the revision that it names once more.
+	own := c.PassedTo == "" && !p.sent.IsZero()
+	if own && slices.ContainsFunc(b.heard, grant.Overlaps) {
+		a.regressedLocked(b, Regressed{Tag: b.tag, Got: grant.First, Seen: grant.Last + 1, Action: Dropped, InDoubt: grant.Range})
 		return errDiscarded
 	}
 	a.becomeStrictLocked(b)

@@ -241,7 +241,11 @@ func (w *world) write(tag string, f func(allocator.Stored) (allocator.Tag, error
 // raise raises the record of a tag, as another generator does.
 func (w *world) raise(tag string, end, floor int64) allocator.Stored {
 	w.t.Helper()
-	return w.write(tag, func(s allocator.Stored) (allocator.Tag, error) { return s.Rise(end, floor), nil })
+	return w.write(tag, func(s allocator.Stored) (allocator.Tag, error) {
+		t := s.Rise(end, floor)
+		t.Updated = allocator.Now()
+		return t, nil
+	})
 }
 
 func (w *world) record(tag string) allocator.Stored {
