@@ -93,11 +93,11 @@ func TestRaised(t *testing.T) {
 		g.wantIDs("order", 1, 500)
 
 		time.Sleep(time.Second)
-		g.stale = map[string]allocator.Stored{"order": old["order"]} // a deposed leader's
+		g.behind(map[string]allocator.Stored{"order": old["order"]}) // a deposed leader's
 		if moved, ok := errors.AsType[*allocator.AdvancedError](g.refused("order", allocator.ErrConflict)); ok || w.record("order").MaxID < 500 {
 			t.Errorf("a stale answer is an alert: %+v; the record is %+v", moved, w.record("order"))
 		}
-		g.stale = nil
+		g.behind(nil)
 
 		w.records.Restore(old)
 		time.Sleep(time.Second)

@@ -167,9 +167,9 @@ func TestExhaustedGoesOn(t *testing.T) {
 			synctest.Wait()
 			if c.stale {
 				time.Sleep(time.Second)
-				g.stale = map[string]allocator.Stored{"order": old}
+				g.behind(map[string]allocator.Stored{"order": old})
 				exhausted(allocator.ErrTimedOut)
-				g.stale = nil
+				g.behind(nil)
 				time.Sleep(10 * time.Second)
 			}
 			g.wantIDs("order", 1, 21)

@@ -88,6 +88,13 @@ func (g *gen) on(before, after func(call string) error) {
 	g.before, g.after = before, after
 }
 
+// behind makes Load return these records from now on; nil: what there is.
+func (g *gen) behind(stale map[string]allocator.Stored) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stale = stale
+}
+
 // failing lets calls of one kind fail from now on.
 func (g *gen) failing(what string, err error) {
 	g.on(func(call string) error {
