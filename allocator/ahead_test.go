@@ -61,8 +61,8 @@ func many(n int) (tags []string) {
 	return tags
 }
 
-// TestAhead: a start reserves one segment for each tag of which any generator claimed a range in the last day, the last one
-// first, a few at a time.
+// TestAhead: a start reserves one segment for each tag of which any generator claimed a range in the last day, the last
+// one first, a few at a time.
 func TestAhead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		tags := many(30)

@@ -16,8 +16,8 @@ import (
 // Allocator hands out IDs of any number of tags. Its methods are safe for
 // concurrent use.
 //
-// It starts these goroutines: its refills, at most one for each tag, and in [Allocator.Run] those that load tags ahead, evict idle ones,
-// write marks, and raise records and rows that were set back. Run waits for all of them.
+// It starts these goroutines: its refills, at most one for each tag, and in [Allocator.Run] those that load tags ahead,
+// evict idle ones, write marks, and raise records and rows that were set back. Run waits for all of them.
 type Allocator struct {
 	cfg           Config
 	claims        *claims
@@ -101,7 +101,8 @@ func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Wait()
 }
 
-// keepMarks writes what was heard of other generators' claims into the file of the marks, until the allocator is closed.
+// keepMarks writes what was heard of other generators' claims into the file of the marks, until the allocator is
+// closed.
 func (a *Allocator) keepMarks() {
 	for pause(a.ctx, flushEvery, nil) {
 		_ = a.cfg.Index.flush() // the next one tries again, and own claims report the fault
@@ -257,8 +258,8 @@ func (a *Allocator) all() (all []*buffer) {
 	return all
 }
 
-// shardCount keeps the time short for which a lock is held while all tags are looked at. With one lock for 500,000 tags a request
-// waited up to 27 ms.
+// shardCount keeps the time short for which a lock is held while all tags are looked at. With one lock for 500,000 tags
+// a request waited up to 27 ms.
 const shardCount = 256
 
 // shard is a part of the tags in memory.
@@ -317,8 +318,9 @@ func (a *Allocator) forget(b *buffer) {
 // Failures is how many attempts at a refill have failed.
 func (a *Allocator) Failures() int64 { return a.failures.Load() }
 
-// Has returns how many IDs of a tag a request could get at once, for the requests of other generators. Of a strict tag it is the largest
-// int64 while its claims succeed. refills says whether this generator can reserve more of the tag soon, for all that it knows.
+// Has returns how many IDs of a tag a request could get at once, for the requests of other generators. Of a strict tag
+// it is the largest int64 while its claims succeed. refills says whether this generator can reserve more of the tag
+// soon, for all that it knows.
 func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	b := a.lockedBuffer(tag)
 	if b == nil {

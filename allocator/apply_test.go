@@ -112,7 +112,8 @@ func TestDeleted(t *testing.T) {
 	})
 }
 
-// TestExhaustedWaiters: of the requests that wait for the last IDs, a large one does not keep them from a smaller one, or lose them.
+// TestExhaustedWaiters: of the requests that wait for the last IDs, a large one does not keep them from a smaller one,
+// or lose them.
 func TestExhaustedWaiters(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 4)

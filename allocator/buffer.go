@@ -125,8 +125,8 @@ func (b *buffer) installLocked(r Range) {
 	}
 }
 
-// raiseFloorLocked drops the IDs below floor: those in the segments, those of a refill under way, and, if some are below, all those that
-// unsatisfied waiters hold.
+// raiseFloorLocked drops the IDs below floor: those in the segments, those of a refill under way, and, if some are
+// below, all those that unsatisfied waiters hold.
 func (b *buffer) raiseFloorLocked(floor int64) {
 	if floor <= b.floor {
 		return
@@ -181,7 +181,8 @@ func (b *buffer) emptyWaitersLocked() {
 	}
 }
 
-// regainLocked takes the IDs back that unsatisfied waiters hold. Only the first one can hold some, and then it has got all that there were.
+// regainLocked takes the IDs back that unsatisfied waiters hold. Only the first one can hold some, and then it has got
+// all that there were.
 func (b *buffer) regainLocked() {
 	if w := b.waiters.first; w != nil {
 		for _, r := range w.ranges {

@@ -108,8 +108,8 @@ func TestCreateAgain(t *testing.T) {
 	})
 }
 
-// TestCreateOpaque: an opaque tag has its key before its record. A name keeps its domain and key. No secret for the keys is made
-// while anything shows that there was one.
+// TestCreateOpaque: an opaque tag has its key before its record. A name keeps its domain and key. No secret for the
+// keys is made while anything shows that there was one.
 func TestCreateOpaque(t *testing.T) {
 	opaqueTag := func(name string) allocator.Tag { return allocator.Tag{Name: name, Order: opaque9, Step: 10, MaxID: 1} }
 	other := opaqueTag("other")
@@ -183,8 +183,8 @@ func TestCreateOpaque(t *testing.T) {
 	}
 }
 
-// TestOrderOfWrites: what each command writes, in which order. A crash, or a lost answer, between two of them leaves a tag from which
-// no ID comes twice, and the command can be sent again.
+// TestOrderOfWrites: what each command writes, in which order. A crash, or a lost answer, between two of them leaves a
+// tag from which no ID comes twice, and the command can be sent again.
 func TestOrderOfWrites(t *testing.T) {
 	to, step, text := int64(500), int64(20), "text"
 	for name, c := range map[string]struct {
@@ -301,7 +301,8 @@ func TestChange(t *testing.T) {
 	})
 }
 
-// TestChangeOfOldRules: after a restore of the records an operator's change is based on the rules that are in force, and counts.
+// TestChangeOfOldRules: after a restore of the records an operator's change is based on the rules that are in force,
+// and counts.
 func TestChangeOfOldRules(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -354,8 +355,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestCommandsRace: a change that another one has overtaken is made again, on what is there then. What was read long ago is not used:
-// the process may have stood still.
+// TestCommandsRace: a change that another one has overtaken is made again, on what is there then. What was read long
+// ago is not used: the process may have stood still.
 func TestCommandsRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// A range of the database above the record's end shows that another generator reserved the IDs between and is about to claim
-	// them. For up to claimTurn that generator goes first, else its range would be lost.
+	// A range of the database above the record's end shows that another generator reserved the IDs between and is about
+	// to claim them. For up to claimTurn that generator goes first, else its range would be lost.
 	claimTurn = 25 * time.Millisecond
 	// loadTimeout bounds the read before a claim. It can be repeated safely, and its answer may be lost.
 	loadTimeout = time.Second
@@ -29,7 +29,8 @@ const (
 // errTooLate: another generator has claimed IDs above the range. Nothing is wrong.
 var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, so this one is lost", ErrConflict)
 
-// claims proposes ranges and claims them in the tags' records. These rules make each ID unique (N1 to N8 in the design):
+// claims proposes ranges and claims them in the tags' records. These rules make each ID unique (N1 to N8 in the
+// design):
 //
 //	propose   the next IDs after the record's end; or, of a tag in a database, what Numbers took from there on
 //	refuse    what is below the record's end, or below what this generator knows to be in use
@@ -58,8 +59,9 @@ type ask struct {
 }
 
 // reserve claims the next IDs of a tag, from from on at least: all IDs below are in use. Errors that claimed nothing:
-// ErrUnknownTag, ErrExhausted, ErrPaused, ErrConflict (ask again), of these an AdvancedError if the store went backwards and
-// was raised, and of a strict tag an OvertakenError. After any other error what was to be claimed is lost.
+// ErrUnknownTag, ErrExhausted, ErrPaused, ErrConflict (ask again), of these an AdvancedError if the store went
+// backwards and was raised, and of a strict tag an OvertakenError. After any other error what was to be claimed is
+// lost.
 func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Grant, error) {
 	s, loaded, err := c.basis(ctx, tag)
 	// Neither a refusal nor a heal may rest on a record from before a change.
@@ -97,8 +99,8 @@ func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Gr
 	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: a.step})
 }
 
-// beyond is the error of a range of the database above the last ID, while the record has IDs left. Only the record exhausts a tag: SQL
-// may have moved max_id by mistake, and it can be set back until the record has risen to it.
+// beyond is the error of a range of the database above the last ID, while the record has IDs left. Only the record
+// exhausts a tag: SQL may have moved max_id by mistake, and it can be set back until the record has risen to it.
 func (s Stored) beyond(err error) error {
 	if !errors.Is(err, ErrExhausted) || s.Left(s.MaxID) == 0 {
 		return err
@@ -168,8 +170,8 @@ func (c *claims) note(s Stored) {
 	c.turns.wake(s.Name)
 }
 
-// propose returns the range that is to be claimed: the next one after the record's end, or what the database gives. It sets
-// the step of the record to that of the row. The zero Range: none is to be claimed.
+// propose returns the range that is to be claimed: the next one after the record's end, or what the database gives. It
+// sets the step of the record to that of the row. The zero Range: none is to be claimed.
 func (c *claims) propose(ctx context.Context, s *Stored, a ask, from int64) (Range, error) {
 	left := s.Left(s.MaxID)
 	n := max(a.need, min(max(a.n, s.Step), left/leftShare))
@@ -190,8 +192,8 @@ func (c *claims) propose(ctx context.Context, s *Stored, a ask, from int64) (Ran
 	return Range{s.MaxID, s.MaxID + n - 1}, nil
 }
 
-// claim claims a range, or as much of it as lies up to the tag's limit. A range of the database is claimed again after a
-// certain conflict, on the record as it is then.
+// claim claims a range, or as much of it as lies up to the tag's limit. A range of the database is claimed again after
+// a certain conflict, on the record as it is then.
 func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error) {
 	step, ofDatabase := s.Step, c.numbers != nil && s.Order == Trend
 	pauseFor := time.Duration(0)
@@ -256,8 +258,9 @@ func (c *claims) behind(s Stored, end int64) bool {
 	return s.MaxID < end || s.Version < rules.Version
 }
 
-// raise moves a record up that is below what this generator knows to be in use: the store was set back. It restores the floor
-// and the rules, too. The record was just loaded. If an old server answered, the write fails, because the record has another revision by now.
+// raise moves a record up that is below what this generator knows to be in use: the store was set back. It restores the
+// floor and the rules, too. The record was just loaded. If an old server answered, the write fails, because the record
+// has another revision by now.
 func (c *claims) raise(ctx context.Context, s Stored, end int64) error {
 	t := c.healed(s, end)
 	if _, err := c.swap(ctx, t, s.Revision); err != nil {
@@ -300,7 +303,8 @@ func (c *claims) heal(ctx context.Context, tag string) (was Stored, is Stored, e
 	}
 }
 
-// adopt makes the record of a tag that has none and of which the database has a row: SQL made it, or JetStream lost the record.
+// adopt makes the record of a tag that has none and of which the database has a row: SQL made it, or JetStream lost the
+// record.
 func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	lost := c.records.Err()
 	unknown := ErrUnknownTag
@@ -401,8 +405,9 @@ type Keys interface {
 	// Load makes sure that the key of an opaque tag is in memory. The error matches ErrDamaged if the key is lost, or is
 	// not the one that the record names: another key would repeat IDs.
 	Load(ctx context.Context, t Tag) error
-	// Make returns the ID of the key of a new opaque tag. All keys come from one secret, which is made with the first of them. If
-	// there is none, before says what shows that there was one; empty: nothing. Then it is lost, and another one would repeat IDs.
+	// Make returns the ID of the key of a new opaque tag. All keys come from one secret, which is made with the first
+	// of them. If there is none, before says what shows that there was one; empty: nothing. Then it is lost, and
+	// another one would repeat IDs.
 	Make(ctx context.Context, t Tag, before func(context.Context) (sign string, err error)) (id string, err error)
 }
 

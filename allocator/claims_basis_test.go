@@ -11,8 +11,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestBasis (N6): a claim is based on a record that was loaded, acknowledged, pushed or watched less than 100 ms ago. Else it is
-// loaded. The time before the call counts: after a restore its revision may mean another record.
+// TestBasis (N6): a claim is based on a record that was loaded, acknowledged, pushed or watched less than 100 ms ago.
+// Else it is loaded. The time before the call counts: after a restore its revision may mean another record.
 func TestBasis(t *testing.T) {
 	for name, c := range map[string]struct {
 		learn func(w *world, g *gen)
@@ -76,8 +76,8 @@ func TestBasis(t *testing.T) {
 	}
 }
 
-// TestRaised (N7): a record below what this generator knows gets all that it knows: end, floor and rules. There is an alert, after
-// the acknowledgement. An old server's answer changes nothing.
+// TestRaised (N7): a record below what this generator knows gets all that it knows: end, floor and rules. There is an
+// alert, after the acknowledgement. An old server's answer changes nothing.
 func TestRaised(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

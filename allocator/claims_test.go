@@ -14,8 +14,9 @@ import (
 
 const strict, opaque9 = allocator.Strict, allocator.Order("opaque-d9")
 
-// TestPropose (N1): in the order of records a claim begins at the end, in a database where the row is. A row below what is known is
-// raised first. Both are cut at the limit, and no claim takes more than 1/64 of what it leaves, or what is wanted.
+// TestPropose (N1): in the order of records a claim begins at the end, in a database where the row is. A row below what
+// is known is raised first. Both are cut at the limit, and no claim takes more than 1/64 of what it leaves, or what is
+// wanted.
 func TestPropose(t *testing.T) {
 	for name, c := range map[string]struct {
 		order       allocator.Order
@@ -88,8 +89,8 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// TestRefusedClaim (N2): what is not allowed by the record, or begins below what is known by then, is not written, and nothing of it
-// is handed out.
+// TestRefusedClaim (N2): what is not allowed by the record, or begins below what is known by then, is not written, and
+// nothing of it is handed out.
 func TestRefusedClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(w *world, g *gen) // after the range was taken from the row
@@ -202,8 +203,9 @@ func TestClaimInTurn(t *testing.T) {
 	}
 }
 
-// TestClaimAgain (N3): a claim that surely was not written is written again, on the record as it is now: with the same range of a row,
-// else with a new one. A conflict without another writer says nothing: the same range is written again, of strict tags too.
+// TestClaimAgain (N3): a claim that surely was not written is written again, on the record as it is now: with the same
+// range of a row, else with a new one. A conflict without another writer says nothing: the same range is written again,
+// of strict tags too.
 func TestClaimAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		order allocator.Order
@@ -276,7 +278,8 @@ func TestClaimAgainEnds(t *testing.T) {
 	})
 }
 
-// TestClaimUncertain (N4): the range of a claim that may have been written, or may still be, is lost. It is not sent again.
+// TestClaimUncertain (N4): the range of a claim that may have been written, or may still be, is lost. It is not sent
+// again.
 func TestClaimUncertain(t *testing.T) {
 	for name, late := range map[string]time.Duration{"not written": -1, "written": 0, "written later": 20 * time.Millisecond} {
 		for _, order := range []allocator.Order{allocator.Trend, strict} {

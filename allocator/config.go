@@ -72,16 +72,17 @@ type Config struct {
 	// the allocator. Default: none.
 	Notify func(Event)
 
-	// Push is called with each record that was written, before an ID of it is handed
-	// out: the other generators must hear of it, see [Allocator.Push]. Records of claims of strict tags come from the watch alone.
-	// Without a revision, only its last range counts. Several goroutines call it. Default: none.
+	// Push is called with each record that was written, before an ID of it is handed out: the other generators must
+	// hear of it, see [Allocator.Push]. Records of claims of strict tags come from the watch alone. Without a revision,
+	// only its last range counts. Several goroutines call it. Default: none.
 	Push func(Stored)
 
 	// Ask asks all other generators that are heard what they know of a tag that has no record. Several goroutines call
 	// it. Default: nothing is known.
 	Ask func(ctx context.Context, tag string) (Known, error)
 
-	// Starting is why tags may not be known yet; nil: all are. Until then no request hears that a tag is unknown. Default: nil.
+	// Starting is why tags may not be known yet; nil: all are. Until then no request hears that a tag is unknown.
+	// Default: nil.
 	Starting func() error
 
 	// PassOn asks the generator with this run to claim n IDs of a strict tag, with [Allocator.RequestForPeer], and returns
@@ -93,8 +94,9 @@ type Config struct {
 	MaxWaiting int64         // most requests that wait at a time
 	MaxStep    int64         // largest step that adaptation reaches
 
-	// Outlast is how long the IDs of a tag in memory should last at its present rate, so that it outlasts a store that is away.
-	// The step grows until a segment lasts at least as long, and shrinks when one lasts twice as long. A tag may have its own.
+	// Outlast is how long the IDs of a tag in memory should last at its present rate, so that it outlasts a store that
+	// is away. The step grows until a segment lasts at least as long, and shrinks when one lasts twice as long. A tag
+	// may have its own.
 	Outlast time.Duration
 }
 

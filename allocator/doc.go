@@ -9,8 +9,8 @@
 //	 Numbers)                                segment)   waits for a
 //	                                                    refill)
 //
-// Four rules keep IDs unique, whatever clocks and networks do. They hold as long as records and numbers do not forget the
-// same range:
+// Four rules keep IDs unique, whatever clocks and networks do. They hold as long as records and numbers do not forget
+// the same range:
 //
 //  1. A range reaches memory only after its record was written by compare-and-set. A write without an answer is a lost
 //     range: a gap, never a repetition.

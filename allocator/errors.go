@@ -89,8 +89,8 @@ func (e *AdvancedError) Error() string {
 // Unwrap makes the error match ErrConflict.
 func (e *AdvancedError) Unwrap() error { return ErrConflict }
 
-// OvertakenError says that another generator changed the record of a strict tag first. It matches [ErrConflict]: nothing
-// was written.
+// OvertakenError says that another generator changed the record of a strict tag first. It matches [ErrConflict]:
+// nothing was written.
 type OvertakenError struct {
 	Tag string
 	Run string // of the generator that claimed last, by the record; empty: unknown
@@ -103,8 +103,8 @@ func (e *OvertakenError) Error() string {
 // Unwrap makes the error match ErrConflict.
 func (e *OvertakenError) Unwrap() error { return ErrConflict }
 
-// LostError says that a name was in use before, and that its record is lost. How far a strict tag was, nobody can know, and in
-// which domain an opaque one. It matches [ErrConflict].
+// LostError says that a name was in use before, and that its record is lost. How far a strict tag was, nobody can know,
+// and in which domain an opaque one. It matches [ErrConflict].
 type LostError struct {
 	Tag string
 	End int64 // of the IDs that are known to be in use

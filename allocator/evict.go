@@ -9,7 +9,8 @@ import (
 const (
 	// recentFor is how long ago a range of a tag may have been claimed for a start to load the tag ahead.
 	recentFor = 24 * time.Hour
-	// sweepEvery is how often the allocator checks which tags were used. The idle time of a tag is known to this precision.
+	// sweepEvery is how often the allocator checks which tags were used. The idle time of a tag is known to this
+	// precision.
 	sweepEvery = 5 * time.Minute
 	// evictAfter is how many sweeps in a row must see no use of a tag before it leaves
 	// memory: a day. A tag that is used once a day, by a job at night say, keeps its step.
@@ -59,8 +60,8 @@ func (a *Allocator) evict(b *buffer) {
 // few at a time and in their order. It tries once and reports no failures, because no
 // request waits: one that comes starts a refill.
 //
-// That is a claim, too. So each start within a day of the last one costs a tag that is not used a segment, and later ones
-// cost none.
+// That is a claim, too. So each start within a day of the last one costs a tag that is not used a segment, and later
+// ones cost none.
 func (a *Allocator) loadAhead(tags []string) {
 	slots := make(chan struct{}, aheadAtOnce)
 	var failures atomic.Int64 // in a row

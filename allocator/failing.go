@@ -18,7 +18,8 @@ type Failing struct {
 	Dry error
 }
 
-// Failing returns what is known of the tags whose refills fail. It takes constant time, because it is called several times in 200 ms.
+// Failing returns what is known of the tags whose refills fail. It takes constant time, because it is called several
+// times in 200 ms.
 func (a *Allocator) Failing() Failing {
 	t := &a.troubles
 	t.mu.Lock()

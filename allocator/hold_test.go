@@ -8,7 +8,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestHold: an operator's write keeps the claims of a strict tag back until it has ended, or for a time at most. Other tags go on.
+// TestHold: an operator's write keeps the claims of a strict tag back until it has ended, or for a time at most. Other
+// tags go on.
 func TestHold(t *testing.T) {
 	for name, test := range map[string]struct {
 		release time.Duration // 0: never

@@ -106,7 +106,8 @@ func TestLimitCutsAClaim(t *testing.T) {
 	})
 }
 
-// TestLimitRaisedMeanwhile: an answer that the tag is exhausted, which was on its way when the limit was raised, counts no more.
+// TestLimitRaisedMeanwhile: an answer that the tag is exhausted, which was on its way when the limit was raised, counts
+// no more.
 func TestLimitRaisedMeanwhile(t *testing.T) {
 	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
 		bubble(t, func(t *testing.T) {
@@ -131,8 +132,8 @@ func TestLimitRaisedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestExhaustedGoesOn: a tag that was exhausted goes on when an operator raises or removes the limit, also where the old limit was never
-// in memory, and where a server that is behind shows it again.
+// TestExhaustedGoesOn: a tag that was exhausted goes on when an operator raises or removes the limit, also where the
+// old limit was never in memory, and where a server that is behind shows it again.
 func TestExhaustedGoesOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules string
@@ -177,8 +178,8 @@ func TestExhaustedGoesOn(t *testing.T) {
 	}
 }
 
-// TestRowBeyondTheLimit: a max_id of the database above the tag's last ID, by a typo in SQL, exhausts the tag only when its record has
-// risen to it. Until then it can be set back.
+// TestRowBeyondTheLimit: a max_id of the database above the tag's last ID, by a typo in SQL, exhausts the tag only when
+// its record has risen to it. Until then it can be set back.
 func TestRowBeyondTheLimit(t *testing.T) {
 	for name, typo := range map[string]int64{"above a limit": 5000, "the largest there is": math.MaxInt64} {
 		inBubble(t, name, func(t *testing.T) {
@@ -201,7 +202,8 @@ func TestRowBeyondTheLimit(t *testing.T) {
 	}
 }
 
-// TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the configured step.
+// TestOutlast: the step grows until a segment lasts as long as the tag says, or else the configuration, up to the
+// configured step.
 func TestOutlast(t *testing.T) {
 	for name, c := range map[string]struct {
 		rules       string

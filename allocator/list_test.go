@@ -33,8 +33,8 @@ func TestGet(t *testing.T) {
 	})
 }
 
-// TestList: a list has what there is, page by page, without tombstones. A tag whose record cannot be used has only its name. It waits
-// until all tags are known.
+// TestList: a list has what there is, page by page, without tombstones. A tag whose record cannot be used has only its
+// name. It waits until all tags are known.
 func TestList(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

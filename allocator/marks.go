@@ -14,11 +14,11 @@ import (
 )
 
 // markFile keeps the marks of an [Index]: a line each, "crc32 tag end". The line of an own claim is in the file before
-// its range is served, so kill -9 loses nothing. A power failure may lose what the operating system had not yet written. A
-// missing mark only makes the check of the store weaker.
+// its range is served, so kill -9 loses nothing. A power failure may lose what the operating system had not yet
+// written. A missing mark only makes the check of the store weaker.
 //
-// A disk that fails or hangs makes the check weaker too, but only after a restart: the mark stays in memory, and is written
-// with the next one that the disk takes. A range waits for its line for at most markWait.
+// A disk that fails or hangs makes the check weaker too, but only after a restart: the mark stays in memory, and is
+// written with the next one that the disk takes. A range waits for its line for at most markWait.
 //
 // The fields belong to the operation that the disk runs.
 type markFile struct {
@@ -48,7 +48,8 @@ const (
 	closeWait = 5 * time.Second
 )
 
-// OpenIndex reads the marks from the file at path, or creates it, and keeps them there. Others' claims are there within seconds.
+// OpenIndex reads the marks from the file at path, or creates it, and keeps them there. Others' claims are there within
+// seconds.
 func OpenIndex(path string) (*Index, error) {
 	ends, err := readLines(path)
 	if err != nil {
@@ -83,7 +84,8 @@ func (x *Index) flush() error {
 	return x.file.disk.Run(x.write)
 }
 
-// write writes all marks that the file lacks. These may be several, or none, because another call may have written them.
+// write writes all marks that the file lacks. These may be several, or none, because another call may have written
+// them.
 func (x *Index) write() error {
 	x.mu.Lock()
 	marks, tags := x.dirty, len(x.of)

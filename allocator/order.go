@@ -10,8 +10,8 @@ import (
 // Order says in which order the IDs of a tag are handed out. It is chosen when the tag is created, for life: the record
 // has it, and a deletion keeps it. Otherwise a generator that is cut off could still hand out IDs from memory.
 //
-// An opaque tag has an order of its own, by [OpaqueOrder]: generators reserve its numbers as those of a tag of trend order, and each
-// number passes through a permutation of a domain before a caller gets it.
+// An opaque tag has an order of its own, by [OpaqueOrder]: generators reserve its numbers as those of a tag of trend
+// order, and each number passes through a permutation of a domain before a caller gets it.
 type Order string
 
 // The orders.
@@ -35,8 +35,8 @@ func ParseOrder(text string) (Order, error) {
 	return Trend, fmt.Errorf("%w: order %s: want trend or strict", ErrBadValue, quote(text))
 }
 
-// opaquePrefix comes before the domain in the order of an opaque tag. Versions that know no opaque tags take such an order as damage, and
-// so hand out no numbers in the place of IDs.
+// opaquePrefix comes before the domain in the order of an opaque tag. Versions that know no opaque tags take such an
+// order as damage, and so hand out no numbers in the place of IDs.
 const opaquePrefix = "opaque-"
 
 // OpaqueOrder is the order of an opaque tag with this domain.

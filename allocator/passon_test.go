@@ -10,8 +10,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestPassedOnOnce: a generator that loses each race passes its own requests on, and refuses those that others have passed on to
-// it. Left in its queue they would wait with it until their time was over.
+// TestPassedOnOnce: a generator that loses each race passes its own requests on, and refuses those that others have
+// passed on to it. Left in its queue they would wait with it until their time was over.
 func TestPassedOnOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)

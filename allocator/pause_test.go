@@ -10,8 +10,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestPause: when Push returns, a paused tag hands out nothing, refuses the requests that wait, and reserves nothing. Resumed, it
-// goes on with the IDs in memory.
+// TestPause: when Push returns, a paused tag hands out nothing, refuses the requests that wait, and reserves nothing.
+// Resumed, it goes on with the IDs in memory.
 func TestPause(t *testing.T) {
 	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
 		bubble(t, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestPausedUnderBatch(t *testing.T) {
 	})
 }
 
-// TestPausedByAnOldRecord: a store that refuses by rules that an operator has changed since has failed. The tag is not paused here, and
-// the refill tries again.
+// TestPausedByAnOldRecord: a store that refuses by rules that an operator has changed since has failed. The tag is not
+// paused here, and the refill tries again.
 func TestPausedByAnOldRecord(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100)
@@ -104,7 +104,8 @@ func TestPausedByAnOldRecord(t *testing.T) {
 	})
 }
 
-// TestPausedWhileTheStoreIsAway: a paused tag is not tried again. So it has no alerts, and does not count as one whose refills fail.
+// TestPausedWhileTheStoreIsAway: a paused tag is not tried again. So it has no alerts, and does not count as one whose
+// refills fail.
 func TestPausedWhileTheStoreIsAway(t *testing.T) {
 	for _, order := range []allocator.Order{allocator.Trend, allocator.Strict} {
 		bubble(t, func(t *testing.T) {

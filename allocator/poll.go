@@ -29,8 +29,8 @@ const (
 //	–      strict or opaque,      leaf_mark has its kind and how far it is: nobody can take a row of that
 //	       or a tombstone         name for a tag in trend order after a loss of the records (P6)
 //
-// All that it finds while it reads may be old. So each tag in question is looked at again: the record first, then the row
-// under its lock, then a compare-and-set on that record.
+// All that it finds while it reads may be old. So each tag in question is looked at again: the record first, then the
+// row under its lock, then a compare-and-set on that record.
 type poll struct {
 	a       *Allocator
 	round   uint8
@@ -211,7 +211,8 @@ func each(n, atOnce int, f func(i int)) {
 	all.Wait()
 }
 
-// settle makes the row and the record of a tag equal. ahead is how far the row was above the record in the last poll; 0: it was not.
+// settle makes the row and the record of a tag equal. ahead is how far the row was above the record in the last poll;
+// 0: it was not.
 func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error {
 	s, err := a.claims.load(ctx, name)
 	if err == nil && s.Revision == 0 { // P1

@@ -118,8 +118,8 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// TestPollRises (P4): a row that moves on and on raises the record to where it was a poll ago. Above may be ranges that are about to
-// be claimed.
+// TestPollRises (P4): a row that moves on and on raises the record to where it was a poll ago. Above may be ranges that
+// are about to be claimed.
 func TestPollRises(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -135,7 +135,8 @@ func TestPollRises(t *testing.T) {
 	})
 }
 
-// TestPollAlerts: a database that went backwards is one alert, which is over. A row with a strict tag's name is one, until it is gone.
+// TestPollAlerts: a database that went backwards is one alert, which is over. A row with a strict tag's name is one,
+// until it is gone.
 func TestPollAlerts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -191,7 +192,8 @@ func TestPollLeads(t *testing.T) {
 	})
 }
 
-// TestPollLooksAgain: what was found while all rows were read may be old. Each tag is looked at again, and written only as it was then.
+// TestPollLooksAgain: what was found while all rows were read may be old. Each tag is looked at again, and written only
+// as it was then.
 func TestPollLooksAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -226,7 +228,8 @@ func TestPollLooksAgain(t *testing.T) {
 	})
 }
 
-// TestRowIsBack (P2): a row that SQL makes again while the poll stands still between the row and the record stays, and is served.
+// TestRowIsBack (P2): a row that SQL makes again while the poll stands still between the row and the record stays, and
+// is served.
 func TestRowIsBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -278,7 +281,8 @@ func TestNewTagWithoutRow(t *testing.T) {
 	})
 }
 
-// TestDoubt (P2): where more than half of ten rows or more are gone, nothing is removed, and the generator is not ready.
+// TestDoubt (P2): where more than half of ten rows or more are gone, nothing is removed, and the generator is not
+// ready.
 func TestDoubt(t *testing.T) {
 	for _, c := range []struct {
 		rows, gone int
@@ -314,7 +318,8 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// TestPollFails: a database that is away, or is not this installation's, changes nothing, and the generator says that it is not ready.
+// TestPollFails: a database that is away, or is not this installation's, changes nothing, and the generator says that
+// it is not ready.
 func TestPollFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -32,8 +32,8 @@ func overQuota(t *testing.T, a *allocator.Allocator, n int64) time.Duration {
 	return over.RetryAfter
 }
 
-// TestQuota: of the quota a generator has its share, of which the burst comes at once. To ask again when the error says so succeeds, and
-// not sooner.
+// TestQuota: of the quota a generator has its share, of which the burst comes at once. To ask again when the error says
+// so succeeds, and not sooner.
 func TestQuota(t *testing.T) {
 	for name, c := range map[string]struct {
 		perSecond, burst int64
@@ -70,8 +70,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaLargeRequest: a request that is larger than a generator's share comes when the share is full, and those after it wait for what
-// it took. One that is larger than the burst can never come.
+// TestQuotaLargeRequest: a request that is larger than a generator's share comes when the share is full, and those
+// after it wait for what it took. One that is larger than the burst can never come.
 func TestQuotaLargeRequest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, a := withQuota(t, 100, 100, 4)

@@ -13,8 +13,8 @@ import (
 
 var apart = fresh.Apart
 
-// Push takes in a record that another generator has written. When it returns, no ID below the record's floor is handed out, and its rules
-// are in force, unless newer ones were known.
+// Push takes in a record that another generator has written. When it returns, no ID below the record's floor is handed
+// out, and its rules are in force, unless newer ones were known.
 func (a *Allocator) Push(s Stored) Known {
 	seen := a.Seen(s.Name)
 	a.reconcile(Update{Stored: s}, true)
@@ -33,8 +33,8 @@ func (a *Allocator) Known(tag string) Known {
 	return Known{End: a.Seen(tag), Floor: floor, Order: a.cfg.Index.Order(tag), Rules: rules}
 }
 
-// Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the tag's rules. What is in
-// memory of a strict tag is the end of its last claim.
+// Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the
+// tag's rules. What is in memory of a strict tag is the end of its last claim.
 func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
@@ -44,8 +44,8 @@ func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) {
 	return b.floor, b.rulesLocked()
 }
 
-// reconcile merges a record into what this generator has, field by field. So it does not matter in which order, or how often,
-// records come from the watch, from other generators, and from its own commands:
+// reconcile merges a record into what this generator has, field by field. So it does not matter in which order, or how
+// often, records come from the watch, from other generators, and from its own commands:
 //
 //   - A range of another run is compared with memory. Two generators that hold one range know that the store was set back.
 //   - The floor, and the end of a tombstone, only go up. The IDs below are dropped.
@@ -77,7 +77,8 @@ func (a *Allocator) reconcile(u Update, pushed bool) {
 	}
 }
 
-// apply takes in the floor, the rules and the step of a record. The step of one that is older than the last one does not count.
+// apply takes in the floor, the rules and the step of a record. The step of one that is older than the last one does
+// not count.
 func (a *Allocator) apply(s Stored, current bool) {
 	floor := s.Below()
 	b := a.lockedBuffer(s.Name)
@@ -116,8 +117,8 @@ func (a *Allocator) newerRules(s Stored) bool {
 	return b.rulesLocked().Version > s.Version
 }
 
-// unusable drops the IDs of a tag whose record cannot be read here. One of a newer version may forbid them. Requests are passed on to
-// generators that can read it.
+// unusable drops the IDs of a tag whose record cannot be read here. One of a newer version may forbid them. Requests
+// are passed on to generators that can read it.
 func (a *Allocator) unusable(s Stored, why error, isNew bool) {
 	if isNew {
 		a.cfg.Notify(Damaged{Tag: s.Name, Err: why})

@@ -58,8 +58,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestHealed (W6, W4): a record that was set back below the mark, or has older rules, gets all that a generator knows, without a
-// request. There is one alert, which is over, and the others hear of it.
+// TestHealed (W6, W4): a record that was set back below the mark, or has older rules, gets all that a generator knows,
+// without a request. There is one alert, which is over, and the others hear of it.
 func TestHealed(t *testing.T) {
 	for name, c := range map[string]struct {
 		order   allocator.Order
@@ -136,7 +136,8 @@ func TestHealed(t *testing.T) {
 	}
 }
 
-// TestFloorOfATagThatIsNotInMemory: what a record says of a tag counts also if that was never used here. A record below it went back.
+// TestFloorOfATagThatIsNotInMemory: what a record says of a tag counts also if that was never used here. A record below
+// it went back.
 func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
 	for name, pushed := range map[string]allocator.Tag{
 		"a floor":     {Name: "order", MaxID: 1, Step: 10, Floor: 5001},
@@ -156,8 +157,8 @@ func TestFloorOfATagThatIsNotInMemory(t *testing.T) {
 	}
 }
 
-// TestUnusable: a damaged record is an alert, and what is in memory stays. A record of a newer version may forbid it, so nothing is
-// handed out here. Requests are refused at once.
+// TestUnusable: a damaged record is an alert, and what is in memory stays. A record of a newer version may forbid it,
+// so nothing is handed out here. Requests are refused at once.
 func TestUnusable(t *testing.T) {
 	for _, problem := range []error{allocator.ErrDamaged, allocator.ErrNewer} {
 		inBubble(t, problem.Error(), func(t *testing.T) {
@@ -196,8 +197,9 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestTagsLost: where all records are lost, the tags of a database go on above all that was handed out, with their rules, and without an
-// operator. All others wait for one: no request hears that such a tag is unknown, and none is created at 1.
+// TestTagsLost: where all records are lost, the tags of a database go on above all that was handed out, with their
+// rules, and without an operator. All others wait for one: no request hears that such a tag is unknown, and none is
+// created at 1.
 func TestTagsLost(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -248,8 +250,8 @@ func TestTagsLost(t *testing.T) {
 	})
 }
 
-// TestLearnt: a start goes on with the step of the generator that claimed last, if that was within an hour, also where tags are loaded
-// ahead. A tag whose step is as large learns nothing.
+// TestLearnt: a start goes on with the step of the generator that claimed last, if that was within an hour, also where
+// tags are loaded ahead. A tag whose step is as large learns nothing.
 func TestLearnt(t *testing.T) {
 	for name, c := range map[string]struct {
 		ago   time.Duration

@@ -170,8 +170,8 @@ func (a *Allocator) mark(tag string, end int64) {
 	}
 }
 
-// errDiscarded: another generator holds the range too, an operator has moved max_id above it, or the tag has become strict
-// meanwhile. The refill plans again.
+// errDiscarded: another generator holds the range too, an operator has moved max_id above it, or the tag has become
+// strict meanwhile. The refill plans again.
 var errDiscarded = errors.New("the range must not be handed out: it is dropped")
 
 // install reports a grant to the other generators, takes it into memory, and ends the episodes
@@ -220,9 +220,9 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	return nil
 }
 
-// exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are for the requests that they are enough
-// for, now or later. An operator who has changed the rules since the store was asked may have raised the limit. Then the refill plans
-// again.
+// exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are for the requests
+// that they are enough for, now or later. An operator who has changed the rules since the store was asked may have
+// raised the limit. Then the refill plans again.
 func (a *Allocator) exhaust(b *buffer, p plan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -250,8 +250,8 @@ func (b *buffer) exhaustedLocked(n int64) error {
 	return fmt.Errorf("%w: %d IDs of %s are left here, and the request is for %d", ErrExhausted, b.left, b.tag, n)
 }
 
-// paused reports whether the store refused because the tag is paused, and applies the rules that it named. If newer ones
-// are known by which the tag is not paused, the store has an old record, and the refill has failed.
+// paused reports whether the store refused because the tag is paused, and applies the rules that it named. If newer
+// ones are known by which the tag is not paused, the store has an old record, and the refill has failed.
 func (a *Allocator) paused(b *buffer, err error) bool {
 	refused, ok := errors.AsType[*PausedError](err)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Rules are what an operator may set for a tag, beyond what Leaf's table can hold. The zero value sets nothing. Its JSON is
-// the wire's.
+// Rules are what an operator may set for a tag, beyond what Leaf's table can hold. The zero value sets nothing. Its
+// JSON is the wire's.
 type Rules struct {
 	// Quota bounds the IDs a second of all generators together. The zero Quota is no bound.
 	Quota Quota `json:"quota,omitzero"`
@@ -17,9 +17,11 @@ type Rules struct {
 	Paused bool `json:"paused,omitempty"`
 	// Outlast is how long the IDs in memory should last; see [Config]. 0: as configured. Not for strict tags.
 	Outlast Duration `json:"outlast,omitempty"`
-	// Limit is the largest ID that may be handed out. 0: the largest int64 but one. Of an opaque tag it is the largest number of its domain.
+	// Limit is the largest ID that may be handed out. 0: the largest int64 but one. Of an opaque tag it is the largest
+	// number of its domain.
 	Limit int64 `json:"limit,omitempty,string"`
-	// Version grows by one with each change. After a restore of the store a generator that knows a higher one writes its rules back.
+	// Version grows by one with each change. After a restore of the store a generator that knows a higher one writes
+	// its rules back.
 	Version int64 `json:"rules_version,omitempty,string"`
 }
 
@@ -126,7 +128,8 @@ func (r Rules) With(c RulesChange) (Rules, error) {
 	return r, nil
 }
 
-// NewRules returns the rules of a new tag of this order. The domain of an opaque tag is its limit. The error matches [ErrBadValue].
+// NewRules returns the rules of a new tag of this order. The domain of an opaque tag is its limit. The error matches
+// [ErrBadValue].
 func NewRules(c RulesChange, o Order) (Rules, error) {
 	if err := c.checkFor(o); err != nil {
 		return Rules{}, err
@@ -149,7 +152,8 @@ func (c RulesChange) checkFor(o Order) error {
 	return nil
 }
 
-// After returns the rules of a tag that is created, where old are those of a deleted tag of that name. Generators may remember those.
+// After returns the rules of a tag that is created, where old are those of a deleted tag of that name. Generators may
+// remember those.
 func (r Rules) After(old Rules) Rules {
 	if old.Version > 0 {
 		r.Version = max(r.Version, old.Version+1)

@@ -118,8 +118,8 @@ func (c *simChaos) loseRecords() {
 	w.lookWhatIsForgotten()
 }
 
-// lookWhatIsForgotten notes when no store knows any more how far simTrend was: SQL has deleted the row before leaf_mark had
-// it, and the record was set back. Then a generator that is silent may be the only one that knows.
+// lookWhatIsForgotten notes when no store knows any more how far simTrend was: SQL has deleted the row before leaf_mark
+// had it, and the record was set back. Then a generator that is silent may be the only one that knows.
 func (w *simWorld) lookWhatIsForgotten() {
 	row, _ := w.db.Peek(context.Background(), simTrend)
 	s, _ := w.records.Load(context.Background(), simTrend)

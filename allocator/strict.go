@@ -15,11 +15,11 @@ const (
 	// answer that was lost never comes. After each failure the next attempt may take twice as long, up to lastClaim.
 	firstClaim = 500 * time.Millisecond
 	lastClaim  = 4 * time.Second
-	// claimFactor times what the last claim took is the least bound of the next attempt. Else each first attempt of a generator that
-	// is far from the store would be in vain.
+	// claimFactor times what the last claim took is the least bound of the next attempt. Else each first attempt of a
+	// generator that is far from the store would be in vain.
 	claimFactor = 3
-	// maxClaims bounds the writes of strict tags that are under way at once. They have nothing to do with maxRefills: each request
-	// for a strict tag needs a write, and all those must not keep trend tags from the store.
+	// maxClaims bounds the writes of strict tags that are under way at once. They have nothing to do with maxRefills:
+	// each request for a strict tag needs a write, and all those must not keep trend tags from the store.
 	maxClaims = 64
 	// starvedAgain is how long after one alert starved the next may come. In overload each claim ends one, and the next
 	// refusal would begin another.
@@ -28,8 +28,8 @@ const (
 	passOnAfter = 2
 	// passOnTime bounds the wait for the generator that they are passed on to.
 	passOnTime = 500 * time.Millisecond
-	// passOnFactor times what it took last, and leastPassOn at least, is the bound while requests are passed on at once. If the
-	// other generator falls silent, callers should hardly notice.
+	// passOnFactor times what it took last, and leastPassOn at least, is the bound while requests are passed on at
+	// once. If the other generator falls silent, callers should hardly notice.
 	passOnFactor = 4
 	leastPassOn  = 50 * time.Millisecond
 	// passOnFor is how long the requests that come then are passed on at once.
@@ -51,8 +51,8 @@ type strict struct {
 	released  chan struct{} // closed when that changes; nil: no claim was ever kept back
 }
 
-// Hold keeps the claims of a strict tag back for d, or lets them go on with 0. An operator's write to the record could lose to
-// claims again and again. Uniqueness and order do not depend on it.
+// Hold keeps the claims of a strict tag back for d, or lets them go on with 0. An operator's write to the record could
+// lose to claims again and again. Uniqueness and order do not depend on it.
 func (a *Allocator) Hold(tag string, d time.Duration) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
@@ -81,8 +81,8 @@ func (a *Allocator) awaitHold(b *buffer) {
 // errUnclaimed is the cause when the requests of a strict tag waited in vain.
 var errUnclaimed = errors.New("no claim was confirmed in time")
 
-// claim hands out IDs of a strict tag. It takes what the waiting requests need with one write, and serves exactly
-// the requests that were queued before that write was sent. It keeps nothing. So an ID's place in the order of writes lies
+// claim hands out IDs of a strict tag. It takes what the waiting requests need with one write, and serves exactly the
+// requests that were queued before that write was sent. It keeps nothing. So an ID's place in the order of writes lies
 // between its request and its answer. A request that comes later must not get an ID of this write: meanwhile another
 // generator may have answered with a higher one.
 //
@@ -152,9 +152,9 @@ func (a *Allocator) claim(b *buffer, timeout time.Duration) error {
 	}
 }
 
-// write makes one write, which takes what the requests need that wait when its turn has come. If none does, the plan takes no IDs,
-// and there is nothing more to do than to report the error. No turn is held while requests are passed on: the turns of two generators
-// that pass on to each other could all wait for a turn of the other one.
+// write makes one write, which takes what the requests need that wait when its turn has come. If none does, the plan
+// takes no IDs, and there is nothing more to do than to report the error. No turn is held while requests are passed on:
+// the turns of two generators that pass on to each other could all wait for a turn of the other one.
 func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p strictPlan, grant Grant, err error) {
 	if err := a.acquire(a.claimSlots); err != nil {
 		return p, grant, err
@@ -222,8 +222,8 @@ func (a *Allocator) passOn(b *buffer, run string, n int64) (Grant, error) {
 	return grant, err
 }
 
-// planStrictLocked returns what the next claim must take. If no request waits and an alert is not over, it takes nothing: it
-// only shows whether the store can be written again. With single it is for the first request alone.
+// planStrictLocked returns what the next claim must take. If no request waits and an alert is not over, it takes
+// nothing: it only shows whether the store can be written again. With single it is for the first request alone.
 func (b *buffer) planStrictLocked(single bool) (p strictPlan, wanted bool) {
 	p.before, p.rules = b.waiters.pushed, b.rulesLocked().Version
 	for w := b.waiters.first; w != nil; w = w.after {
@@ -248,7 +248,8 @@ type strictPlan struct {
 	sent      time.Time // when it was sent to the store; zero: not yet, or to another generator
 }
 
-// serve hands out the IDs of a claim: to the requests of the plan that still wait, in their order. What is left is a gap.
+// serve hands out the IDs of a claim: to the requests of the plan that still wait, in their order. What is left is a
+// gap.
 func (a *Allocator) serve(b *buffer, p strictPlan, grant Grant, c Claimed, start time.Time) error {
 	now := time.Now()
 	var served []*Waiter
@@ -326,8 +327,9 @@ func (a *Allocator) becomeStrictLocked(b *buffer) {
 	}
 }
 
-// refusePeersLocked refuses the requests that were passed on to this generator, because it passes on its own from now on. Passed on
-// again they could go round in a circle. Left in the queue they would wait for a generator that loses each race.
+// refusePeersLocked refuses the requests that were passed on to this generator, because it passes on its own from now
+// on. Passed on again they could go round in a circle. Left in the queue they would wait for a generator that loses
+// each race.
 func (b *buffer) refusePeersLocked() {
 	for w := b.waiters.first; w != nil; {
 		next := w.after
@@ -358,9 +360,9 @@ func (a *Allocator) refuseFirst(b *buffer, p strictPlan, err error) {
 }
 
 // RequestForPeer queues a request for n IDs of a strict tag that another generator has passed on. It is never passed on
-// again. n may be the sum of many requests. Wait for the IDs with [Waiter.Wait]. The errors are those of [Allocator.Take], and
-// ErrConflict if the tag is not strict as far as this generator knows, or if it passes on its own requests: generators that pass
-// on to each other would all wait until their time is over.
+// again. n may be the sum of many requests. Wait for the IDs with [Waiter.Wait]. The errors are those of
+// [Allocator.Take], and ErrConflict if the tag is not strict as far as this generator knows, or if it passes on its own
+// requests: generators that pass on to each other would all wait until their time is over.
 func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 	if n < 1 || n > LimitMaxBatch*LimitMaxWaiting {
 		return nil, ErrBadCount
@@ -388,9 +390,9 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 // KnowStrict notes that a tag is strict, by the answer of another generator.
 func (a *Allocator) KnowStrict(tag string) { a.strictNames.Store(strings.Clone(tag), true) }
 
-// Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order. The
-// order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the tag may have
-// left memory.
+// Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order.
+// The order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the
+// tag may have left memory.
 func (a *Allocator) Order(tag string) Order {
 	if _, ok := a.strictNames.Load(tag); ok {
 		return Strict

@@ -60,8 +60,8 @@ func claimedBy(r *events) (nodes []string) {
 	return nodes
 }
 
-// TestPassOn: after two conflicts the requests are passed on to the generator that the record names, and for 5 s later ones at
-// once. Then this generator claims IDs again.
+// TestPassOn: after two conflicts the requests are passed on to the generator that the record names, and for 5 s later
+// ones at once. Then this generator claims IDs again.
 func TestPassOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
@@ -136,8 +136,8 @@ func TestPassOnFails(t *testing.T) {
 	}
 }
 
-// TestPassOnFallsSilent: a generator that answered at once, and then does not, is not waited for as long as one that is asked first.
-// One that is far away has as long as it needs.
+// TestPassOnFallsSilent: a generator that answered at once, and then does not, is not waited for as long as one that is
+// asked first. One that is far away has as long as it needs.
 func TestPassOnFallsSilent(t *testing.T) {
 	for name, c := range map[string]struct{ away, within time.Duration }{
 		"near": {time.Millisecond, 60 * time.Millisecond},
@@ -189,8 +189,8 @@ func TestPassOnShort(t *testing.T) {
 	})
 }
 
-// TestForPeer: a request of another generator is served as the own ones are, and never passed on. One for a tag that is not known to
-// be strict is refused.
+// TestForPeer: a request of another generator is served as the own ones are, and never passed on. One for a tag that is
+// not known to be strict is refused.
 func TestForPeer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
@@ -268,8 +268,8 @@ func TestPassOnInCircles(t *testing.T) {
 	})
 }
 
-// TestPassOnAtFirstContact: a generator that always comes too late for the record, and does not know yet that the tag is strict, passes
-// its first request on.
+// TestPassOnAtFirstContact: a generator that always comes too late for the record, and does not know yet that the tag
+// is strict, passes its first request on.
 func TestPassOnAtFirstContact(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)

@@ -11,7 +11,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestPassOnTakesNoTurn: tags whose requests are passed on to a generator that does not answer do not keep others from the store.
+// TestPassOnTakesNoTurn: tags whose requests are passed on to a generator that does not answer do not keep others from
+// the store.
 func TestPassOnTakesNoTurn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const tags = 80 // more than the writes at a time
@@ -40,7 +41,8 @@ func TestPassOnTakesNoTurn(t *testing.T) {
 	})
 }
 
-// TestTrendBesideStrict: many strict tags whose store answers slowly do not keep a trend tag from a database that is well.
+// TestTrendBesideStrict: many strict tags whose store answers slowly do not keep a trend tag from a database that is
+// well.
 func TestTrendBesideStrict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const tags = 1000
@@ -169,7 +171,8 @@ func TestStrictFarFirst(t *testing.T) {
 	})
 }
 
-// TestStrictHangsAfterSlow: also after a claim that took long, an answer that does not come is waited for for 4 s at most.
+// TestStrictHangsAfterSlow: also after a claim that took long, an answer that does not come is waited for for 4 s at
+// most.
 func TestStrictHangsAfterSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)

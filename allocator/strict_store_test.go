@@ -11,8 +11,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestStrictAway: requests wait for MaxWait, then they are refused. The failure is over when the store can be written again,
-// also if no request comes; that takes no IDs.
+// TestStrictAway: requests wait for MaxWait, then they are refused. The failure is over when the store can be written
+// again, also if no request comes; that takes no IDs.
 func TestStrictAway(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
@@ -134,7 +134,8 @@ func TestStrictExhausted(t *testing.T) {
 	})
 }
 
-// TestStrictExhaustedMeanwhile: a request is not refused because another one, before or at the same time, wants too many IDs.
+// TestStrictExhaustedMeanwhile: a request is not refused because another one, before or at the same time, wants too
+// many IDs.
 func TestStrictExhaustedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		const first = math.MaxInt64 - 5
@@ -153,7 +154,8 @@ func TestStrictExhaustedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestStrictBackwards: a store that went backwards is moved up above all IDs that this allocator knows of, its own ones included.
+// TestStrictBackwards: a store that went backwards is moved up above all IDs that this allocator knows of, its own ones
+// included.
 func TestStrictBackwards(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
@@ -170,8 +172,8 @@ func TestStrictBackwards(t *testing.T) {
 	})
 }
 
-// TestStrictSeenElsewhere: a generator that handed out nothing knows from the watch how far a strict tag was. It repeats no ID
-// when the record went backwards, or was removed and made again.
+// TestStrictSeenElsewhere: a generator that handed out nothing knows from the watch how far a strict tag was. It
+// repeats no ID when the record went backwards, or was removed and made again.
 func TestStrictSeenElsewhere(t *testing.T) {
 	for _, remade := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -190,8 +192,8 @@ func TestStrictSeenElsewhere(t *testing.T) {
 	}
 }
 
-// TestStrictStarvedEnds: the alert of a request that was refused after many conflicts ends, also if no other request comes. The same
-// holds for the alert of a store that went backwards.
+// TestStrictStarvedEnds: the alert of a request that was refused after many conflicts ends, also if no other request
+// comes. The same holds for the alert of a store that went backwards.
 func TestStrictStarvedEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)

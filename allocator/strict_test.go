@@ -105,8 +105,8 @@ func wantClaims(t *testing.T, s *store, after int, want ...int64) {
 	}
 }
 
-// TestStrictClaims: requests that come while a claim is under way wait for the next one, which takes exactly what they need. Each
-// gets one run, and nothing stays in memory.
+// TestStrictClaims: requests that come while a claim is under way wait for the next one, which takes exactly what they
+// need. Each gets one run, and nothing stays in memory.
 func TestStrictClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStrict(t, 1)
@@ -226,8 +226,8 @@ func TestStrictAhead(t *testing.T) {
 	})
 }
 
-// TestStrictByHand: an operator deletes the record of a tag by hand, and makes a strict tag of that name. A generator whose watch
-// does not see the deletion hands out nothing that it has in memory.
+// TestStrictByHand: an operator deletes the record of a tag by hand, and makes a strict tag of that name. A generator
+// whose watch does not see the deletion hands out nothing that it has in memory.
 func TestStrictByHand(t *testing.T) {
 	for name, inFlight := range map[string]bool{"in memory": false, "in flight": true} {
 		inBubble(t, name, func(t *testing.T) {

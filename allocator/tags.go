@@ -13,13 +13,13 @@ import (
 const (
 	// maxLoads bounds the records of a list that are read at once.
 	maxLoads = 16
-	// changeFresh is how long ago a record may have been read when what an operator does is written. After that this process may have
-	// stood still.
+	// changeFresh is how long ago a record may have been read when what an operator does is written. After that this
+	// process may have stood still.
 	changeFresh = time.Second
 )
 
-// Get returns the record of a tag. A tag that has only a row in the database gets its record. Errors: ErrUnknownTag, as ErrDeleted of a
-// deleted tag, ErrDamaged, ErrNewer.
+// Get returns the record of a tag. A tag that has only a row in the database gets its record. Errors: ErrUnknownTag, as
+// ErrDeleted of a deleted tag, ErrDamaged, ErrNewer.
 func (a *Allocator) Get(ctx context.Context, tag string) (Stored, error) {
 	s, err := a.claims.load(ctx, tag)
 	if err == nil && s.Revision == 0 {
@@ -36,8 +36,8 @@ func (a *Allocator) Load(ctx context.Context, tag string) (Stored, error) {
 	return a.cfg.Records.Load(ctx, tag)
 }
 
-// List returns the tags that a query asks for, in the order of bytes, without tombstones. A tag whose record cannot be used has only its
-// name. It waits until the watch has brought all records once.
+// List returns the tags that a query asks for, in the order of bytes, without tombstones. A tag whose record cannot be
+// used has only its name. It waits until the watch has brought all records once.
 func (a *Allocator) List(ctx context.Context, q Query) ([]Tag, error) {
 	if !a.listed.Load() {
 		if err := a.cfg.Records.Sync(ctx); err != nil {
@@ -82,10 +82,10 @@ func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) 
 	return slices.DeleteFunc(tags, func(t Tag) bool { return t.Name == "" }), context.Cause(ctx)
 }
 
-// Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and at least at seen.
-// With onlyNew it adds none that was in use. A max_id above 1 says that all IDs below are in use; then a damaged record is replaced.
-// Errors: ErrExists; ErrConflict if the name has or had another kind, of these a LostError; ErrBadValue, ErrTagsLost; ErrUncertain if it
-// may have happened.
+// Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and
+// at least at seen. With onlyNew it adds none that was in use. A max_id above 1 says that all IDs below are in use;
+// then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has or had another kind, of these a
+// LostError; ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
 func (a *Allocator) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
@@ -234,8 +234,9 @@ func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err 
 	return row, nil
 }
 
-// Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below the present one;
-// ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a typo, see [Tag.CheckLoss].
+// Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below
+// the present one; ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a typo,
+// see [Tag.CheckLoss].
 func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
 	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {
@@ -263,7 +264,8 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 	return was, is, err
 }
 
-// there is the error of a record that cannot be changed or deleted. A tag that has only a row in the database gets its record first.
+// there is the error of a record that cannot be changed or deleted. A tag that has only a row in the database gets its
+// record first.
 func (a *Allocator) there(ctx context.Context, tag string, s Stored, damage error) error {
 	if damage != nil || s.Revision != 0 {
 		return damage
@@ -274,8 +276,8 @@ func (a *Allocator) there(ctx context.Context, tag string, s Stored, damage erro
 	return errAgain
 }
 
-// Delete removes a tag and returns its tombstone, whose end is at least that of all that is known to be in use. Errors: ErrUnknownTag;
-// ErrUncertain if it may have happened.
+// Delete removes a tag and returns its tombstone, whose end is at least that of all that is known to be in use. Errors:
+// ErrUnknownTag; ErrUncertain if it may have happened.
 func (a *Allocator) Delete(ctx context.Context, tag string) (Stored, error) {
 	return a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {
@@ -297,9 +299,9 @@ func (a *Allocator) Delete(ctx context.Context, tag string) (Stored, error) {
 // errAgain makes [Allocator.amend] look at the record again.
 var errAgain = errors.New("the record has changed")
 
-// amend lets f make the new record of a tag and writes it, again and again until no other generator was first. f may be called several
-// times. damage is why the record that there is cannot be used. then is done after the write. The new record is in force here
-// when amend returns.
+// amend lets f make the new record of a tag and writes it, again and again until no other generator was first. f may be
+// called several times. damage is why the record that there is cannot be used. then is done after the write. The new
+// record is in force here when amend returns.
 func (a *Allocator) amend(
 	ctx context.Context, tag string, f func(s Stored, damage error) (Tag, error), then func(Tag) error,
 ) (Stored, error) {
@@ -340,8 +342,8 @@ func (a *Allocator) amend(
 	}
 }
 
-// Outvote writes the rules of a record again, with a version above one that a generator has in force. After a restore of the store a
-// version may have been given twice. It returns the record that is there.
+// Outvote writes the rules of a record again, with a version above one that a generator has in force. After a restore
+// of the store a version may have been given twice. It returns the record that is there.
 func (a *Allocator) Outvote(ctx context.Context, s Stored, version int64) (Stored, error) {
 	return a.amend(ctx, s.Name, func(now Stored, damage error) (Tag, error) {
 		if damage != nil || now.present() != nil || now.Version > max(version, s.Version) { // another operator was faster

@@ -8,7 +8,8 @@ import (
 const (
 	// slowAfter is how long a request waits for a refill before it counts as slow. A healthy store needs less.
 	slowAfter = 100 * time.Millisecond
-	// slowStrict is the same for a strict tag. Each of its requests waits for a claim, so this is the time of a claim that fails, and slowAfter.
+	// slowStrict is the same for a strict tag. Each of its requests waits for a claim, so this is the time of a claim
+	// that fails, and slowAfter.
 	slowStrict = firstClaim + slowAfter
 	// slowAtOnce is the same where the last refill has failed.
 	slowAtOnce = time.Millisecond
@@ -82,9 +83,9 @@ func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
 // store is back. If the store is known to fail, that is at once.
 func (w *Waiter) SlowAt() time.Time { return w.slowAt }
 
-// Then calls f with what Wait would return. If the request still waits at SlowAt, and the deadline is later, it calls slow first. f must
-// not block: the requests that the same claim serves are answered one after the other. Unlike Wait it needs no goroutine for each
-// request that waits.
+// Then calls f with what Wait would return. If the request still waits at SlowAt, and the deadline is later, it calls
+// slow first. f must not block: the requests that the same claim serves are answered one after the other. Unlike Wait
+// it needs no goroutine for each request that waits.
 func (w *Waiter) Then(f func([]Range, error), slow func()) {
 	w.buffer.mu.Lock()
 	if w.queued {
@@ -121,8 +122,8 @@ func (w *Waiter) due() {
 	}
 }
 
-// Withdraw ends the wait of a request that gets its IDs from another generator. It reports whether the request still waited. If not, Then's f
-// was called, or Wait has returned.
+// Withdraw ends the wait of a request that gets its IDs from another generator. It reports whether the request still
+// waited. If not, Then's f was called, or Wait has returned.
 func (w *Waiter) Withdraw() bool {
 	b := w.buffer
 	b.mu.Lock()

@@ -302,8 +302,8 @@ func TestReportedBeforeUse(t *testing.T) {
 	})
 }
 
-// A request is slow after 100 ms, at once where refills fail, and of a strict tag when the first claim must have failed. Then it can be
-// withdrawn, once, and gets nothing.
+// A request is slow after 100 ms, at once where refills fail, and of a strict tag when the first claim must have
+// failed. Then it can be withdrawn, once, and gets nothing.
 func TestSlow(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)

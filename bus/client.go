@@ -38,16 +38,16 @@ func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } 
 
 // NoHedging makes a client send a request again only after a refusal, or after a fifth of the time that is left.
 //
-// Default: an answer is late if it takes longer than 999 of 1,000 answers before it, and longer than 10 ms. Then the client
-// sends the request again, and after that every 10 ms, at most 8 times. It uses the first answer. The IDs of the others are
-// gaps (nobody gets them), except those that a [Pool] asked for. A request that is sent again because its answer is late is
-// called a hedge. If a generator is killed, frozen or cut off, its callers usually wait at most 85 ms with hedges, and
-// without them until the next attempt. While generators answer, at most one request in a hundred is a hedge.
-// [Client.Stats] counts hedges.
+// Default: an answer is late if it takes longer than 999 of 1,000 answers before it, and longer than 10 ms. Then the
+// client sends the request again, and after that every 10 ms, at most 8 times. It uses the first answer. The IDs of the
+// others are gaps (nobody gets them), except those that a [Pool] asked for. A request that is sent again because its
+// answer is late is called a hedge. If a generator is killed, frozen or cut off, its callers usually wait at most 85 ms
+// with hedges, and without them until the next attempt. While generators answer, at most one request in a hundred is a
+// hedge. [Client.Stats] counts hedges.
 func NoHedging() Option { return func(c *Client) { c.hedging.off = true } }
 
-// NewClient returns a client on nc. Make one connection and one client in a process, and share them: a connection for each
-// caller halves the rate. The client has one subscription, on which all answers arrive. Close nc after use.
+// NewClient returns a client on nc. Make one connection and one client in a process, and share them: a connection for
+// each caller halves the rate. The client has one subscription, on which all answers arrive. Close nc after use.
 //
 // What the client does by default, and the options that change that:
 //   - [Timeout]: a call whose context has no deadline ends after [DefaultTimeout].
@@ -71,8 +71,8 @@ func NewClient(nc *nats.Conn, opts ...Option) *Client {
 // a fifth of the time that is left, at most 4 s. If an answer is late, its request is sent again before the attempt
 // ends; see [NoHedging]. Answers that are not used leave gaps: nobody gets their IDs.
 //
-// Each ID of an opaque tag is a range of its own. An answer lists them all, so n is bounded by what fits into a message; [Client.Ranges]
-// divides more.
+// Each ID of an opaque tag is a range of its own. An answer lists them all, so n is bounded by what fits into a
+// message; [Client.Ranges] divides more.
 //
 // The IDs of a strict tag are one range. They are above all IDs that any caller had before Take was called.
 //

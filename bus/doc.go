@@ -6,8 +6,8 @@
 // here, too. Package admin, below this one, is for operators, and package events follows what
 // generators publish.
 //
-// IDs are int64. Many are above 2^53, and JavaScript cannot read such numbers exactly. Use [ID] in JSON: it is encoded as
-// a string.
+// IDs are int64. Many are above 2^53, and JavaScript cannot read such numbers exactly. Use [ID] in JSON: it is encoded
+// as a string.
 //
 // A service that imports this package links no NATS server and no database. The generator is
 // in package generator, below this one.

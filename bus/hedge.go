@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If an answer is late, its request is sent again, and the first answer counts ("The Tail at Scale", Dean and Barroso, 2013).
-// The repeated request is a hedge. An answer is late if it takes longer than 999 of 1,000 answers before it.
+// If an answer is late, its request is sent again, and the first answer counts ("The Tail at Scale", Dean and Barroso,
+// 2013). The repeated request is a hedge. An answer is late if it takes longer than 999 of 1,000 answers before it.
 const (
 	// leastHedgeDelay is after how long a request is late at the earliest. hedgePause is the time between two hedges.
 	leastHedgeDelay = 10 * time.Millisecond
@@ -21,8 +21,8 @@ const (
 	// hedgeCost is how many requests pay for one hedge. Requests without hedges save at most savedHedges hedges for later.
 	hedgeCost   = 128
 	savedHedges = 8
-	// If no call was answered since mostUnheard hedges, the first of them more than leastHedgeDelay ago, no generator is heard.
-	// More hedges would only add load, and use up the credit.
+	// If no call was answered since mostUnheard hedges, the first of them more than leastHedgeDelay ago, no generator
+	// is heard. More hedges would only add load, and use up the credit.
 	mostUnheard = mostHedges
 	// An answer that takes longer than silence comes from a generator that was frozen or cut off.
 	silence = time.Second

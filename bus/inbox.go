@@ -20,8 +20,8 @@ const (
 	lateFor = 5 * time.Second
 )
 
-// inbox receives the answers to all requests of a client, on one subscription. nats.go has such a subscription, too, but
-// it takes one answer to a request that it sent once, and forgets a request when its caller leaves.
+// inbox receives the answers to all requests of a client, on one subscription. nats.go has such a subscription, too,
+// but it takes one answer to a request that it sent once, and forgets a request when its caller leaves.
 type inbox struct {
 	nc      *nats.Conn
 	subject string // with the wildcard
@@ -142,8 +142,8 @@ func (in *inbox) receive(msg *nats.Msg) {
 	}
 }
 
-// leave gives up a request of a call that has ended. If its answer comes within lateFor, late gets it. Without late the answer
-// is dropped.
+// leave gives up a request of a call that has ended. If its answer comes within lateFor, late gets it. Without late the
+// answer is dropped.
 func (in *inbox) leave(token uint64, late func(*nats.Msg)) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

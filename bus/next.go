@@ -10,10 +10,10 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// Next returns one ID of tag. Callers that come while a request is under way share the next request, as
-// transactions share a write in a group commit. So a thousand callers make few requests. If an answer is late,
-// the callers that came since get a request of their own at once. Each caller's context ends only its own call; if it is
-// cancelled, within 2 ms. A request ends when all its callers have left. Errors are those of Take.
+// Next returns one ID of tag. Callers that come while a request is under way share the next request, as transactions
+// share a write in a group commit. So a thousand callers make few requests. If an answer is late, the callers that came
+// since get a request of their own at once. Each caller's context ends only its own call; if it is cancelled, within 2
+// ms. A request ends when all its callers have left. Errors are those of Take.
 //
 // An answer serves callers that came before its request was sent. The IDs of callers that left meanwhile are gaps.
 // A request of 128 callers or more is for twice as many IDs. Callers that come while the next request is under way get
@@ -102,8 +102,8 @@ type batch struct {
 	taken    atomic.Int64 // how many of ids
 }
 
-// join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is none.
-// If there is a spare ID, join returns that and no batch.
+// join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is
+// none. If there is a spare ID, join returns that and no batch.
 func (gs *groups) join(tag string, from func() (*source, error), deadline time.Time) (_ *group, b *batch, id int64, err error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
@@ -249,8 +249,8 @@ func (gs *groups) release(g *group) {
 	}
 }
 
-// left returns how long the most urgent caller of a batch waits. When it has left, that is the time that it had, and then
-// twice as long, and so on.
+// left returns how long the most urgent caller of a batch waits. When it has left, that is the time that it had, and
+// then twice as long, and so on.
 func (b *batch) left() func() time.Duration {
 	had := DefaultTimeout
 	if !b.soonest.IsZero() {

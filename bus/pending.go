@@ -44,7 +44,8 @@ type request struct {
 
 	left func() time.Duration // how long the most urgent caller waits; nil: until the deadline of the call
 	late func()               // is called once if the answer is late; may be nil
-	// more gets the answers that come after the one that counts, and when their requests were sent; nil: their IDs are gaps.
+	// more gets the answers that come after the one that counts, and when their requests were sent; nil: their IDs are
+	// gaps.
 	more func(msg *nats.Msg, asked time.Time)
 }
 
@@ -86,8 +87,8 @@ var calls = sync.Pool{New: func() any {
 	return p
 }}
 
-// ask sends a request, and again where that may help, until the context is done. It returns the first answer with what was
-// asked for, and when its request was sent, or the error that an answer carries.
+// ask sends a request, and again where that may help, until the context is done. It returns the first answer with what
+// was asked for, and when its request was sent, or the error that an answer carries.
 func (c *Client) ask(ctx context.Context, r request) (msg *nats.Msg, asked time.Time, err error) {
 	p := calls.Get().(*pending)
 	p.request, p.c, p.pause = r, c, firstRetryPause
@@ -302,7 +303,8 @@ func (p *pending) refused(err error, now time.Time) {
 	p.tickAt = p.attemptAt
 }
 
-// outOfQuota reports whether the tag's quota is used up until the call is over, or the most urgent of its callers has left.
+// outOfQuota reports whether the tag's quota is used up until the call is over, or the most urgent of its callers has
+// left.
 func (p *pending) outOfQuota(err error, now time.Time) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Reason != QuotaExceeded {
@@ -337,8 +339,8 @@ func (p *pending) gaveUp(ctx context.Context) error {
 	return err
 }
 
-// leave gives up the i-th request, unless it was answered. If its answer comes later, late gets it. Without late the answer is
-// dropped.
+// leave gives up the i-th request, unless it was answered. If its answer comes later, late gets it. Without late the
+// answer is dropped.
 func (p *pending) leave(i int, late func(*nats.Msg)) {
 	if s := &p.sent[i]; s.token != 0 {
 		p.c.inbox.leave(s.token, late)
@@ -369,8 +371,8 @@ func (p *pending) end() {
 	calls.Put(p)
 }
 
-// afterwards returns what happens if the i-th request is answered when the call has ended; nil: nothing. If it is the first
-// one, and its generator was only slow, the hedges cost something.
+// afterwards returns what happens if the i-th request is answered when the call has ended; nil: nothing. If it is the
+// first one, and its generator was only slow, the hedges cost something.
 func (p *pending) afterwards(i int) func(*nats.Msg) {
 	h, lateness, deaf, at, more, unpaid := p.c.hedging, p.lateness, p.deaf, p.sent[i].at, p.more, 0
 	if i == 0 {

@@ -410,7 +410,8 @@ func (p *Pool) more(msg *nats.Msg, asked time.Time) {
 	}
 }
 
-// urgent returns how long the most urgent caller waits. While nobody waits, a fetch is as urgent as a call of half a second.
+// urgent returns how long the most urgent caller waits. While nobody waits, a fetch is as urgent as a call of half a
+// second.
 func (p *Pool) urgent() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

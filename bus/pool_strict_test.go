@@ -9,8 +9,8 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// A pool of a strict tag is refused: the IDs that it fetches ahead would not be in order. Its callers get no ID from the
-// answer that says so, nor one that the pool had before, should there be any. It sends no more requests.
+// A pool of a strict tag is refused: the IDs that it fetches ahead would not be in order. Its callers get no ID from
+// the answer that says so, nor one that the pool had before, should there be any. It sends no more requests.
 func TestPoolOfAStrictTag(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]int{"by the first answer": 0, "by a later answer": 2} {

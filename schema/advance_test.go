@@ -172,7 +172,8 @@ func TestNamesThatAreNoTags(t *testing.T) {
 }
 
 // TestAdvanceUnfit makes the table of an open database unfit: a statement that did not do what it should is no range.
-// Triggers may keep max_id where it was, or keep the new one out of the answer. Of two rows the server returns one max_id.
+// Triggers may keep max_id where it was, or keep the new one out of the answer. Of two rows the server returns one
+// max_id.
 func TestAdvanceUnfit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ before, after string }{

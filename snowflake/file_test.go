@@ -113,8 +113,8 @@ func (d *tape) ReadAt(p []byte, off int64) (int, error) {
 	return d.Disk.ReadAt(p, off)
 }
 
-// TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case. So does
-// the first one after a failure.
+// TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case. So
+// does the first one after a failure.
 func TestFileStart(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for newest := range 2 {

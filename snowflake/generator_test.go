@@ -131,8 +131,8 @@ func (n *node) batch(count int64) (done <-chan time.Duration) {
 	return took
 }
 
-// TestFairness: a request for few IDs does not wait for one that asks for many. Those of up to 64 have a quarter of each
-// millisecond to themselves, also of those that the process has missed; the larger ones take turns.
+// TestFairness: a request for few IDs does not wait for one that asks for many. Those of up to 64 have a quarter of
+// each millisecond to themselves, also of those that the process has missed; the larger ones take turns.
 func TestFairness(t *testing.T) {
 	for name, c := range map[string]struct {
 		tick         time.Duration // of the clock

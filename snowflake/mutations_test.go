@@ -30,8 +30,8 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// TestMutationsOfRegistries demands that the conformance suite finds each registry by which two holders could have the same
-// worker and time. What it breaks is the registry in memory.
+// TestMutationsOfRegistries demands that the conformance suite finds each registry by which two holders could have the
+// same worker and time. What it breaks is the registry in memory.
 func TestMutationsOfRegistries(t *testing.T) {
 	runner := mutate.Runner{By: "TestMemory", Says: `(?m)^\s+(cases|suite)\.go:\d+: (.*)`}
 	const (

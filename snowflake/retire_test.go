@@ -106,7 +106,8 @@ func TestRetireAfterLostReport(t *testing.T) {
 	})
 }
 
-// TestRelease: an operator releases a worker 10 s after all that its owner may have issued, and never later than before.
+// TestRelease: an operator releases a worker 10 s after all that its owner may have issued, and never later than
+// before.
 func TestRelease(t *testing.T) {
 	const (
 		now    = 1_700_000_000_000

@@ -317,7 +317,8 @@ func (w *world) later(peers func(context.Context) []time.Duration) func(context.
 	}
 }
 
-// TestSetWhilePeersAreAsked: peers that agree with a clock do not agree with what it is set to before they have answered.
+// TestSetWhilePeersAreAsked: peers that agree with a clock do not agree with what it is set to before they have
+// answered.
 func TestSetWhilePeersAreAsked(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start(func(s *setup) {

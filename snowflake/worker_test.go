@@ -63,7 +63,8 @@ func TestReservation(t *testing.T) {
 	}
 }
 
-// TestAllTaken: the error names up to eight that have the workers. One whose reservation is over is taken over, from there on.
+// TestAllTaken: the error names up to eight that have the workers. One whose reservation is over is taken over, from
+// there on.
 func TestAllTaken(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		nine := func(s *setup) { s.LastWorker = 8 }

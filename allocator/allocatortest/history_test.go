@@ -58,8 +58,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHistoryAgainstDefinition compares Check with the definition, pair by pair, on histories most of which are good, or wrong
-// in one place.
+// TestHistoryAgainstDefinition compares Check with the definition, pair by pair, on histories most of which are good,
+// or wrong in one place.
 func TestHistoryAgainstDefinition(t *testing.T) {
 	random := Seed(t)
 	good, bad := 0, 0
@@ -79,7 +79,8 @@ func TestHistoryAgainstDefinition(t *testing.T) {
 	}
 }
 
-// randomRequests returns up to 12 requests to a counter, in any order. In about half of them something is wrong with one or two.
+// randomRequests returns up to 12 requests to a counter, in any order. In about half of them something is wrong with
+// one or two.
 func randomRequests(random *rand.Rand) []request {
 	var requests []request
 	next := int64(1)

@@ -44,8 +44,8 @@ func (c *counts) worst() float64 {
 		math.Abs(float64(c.rises)-float64(pairs)/2)/math.Sqrt(float64(pairs)/12))
 }
 
-// A million IDs in a row look random: each part of the domain, and each pair of parts, comes about as often. A counter does not,
-// nor does one whose step is large and odd.
+// A million IDs in a row look random: each part of the domain, and each pair of parts, comes about as often. A counter
+// does not, nor does one whose step is large and odd.
 func TestLooksRandom(t *testing.T) {
 	t.Parallel()
 	const many, bound = 1_000_000, 6 // standard deviations

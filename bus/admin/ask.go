@@ -39,8 +39,8 @@ func call[Resp any](ctx context.Context, c *Client, subject string, req any) (re
 	return resp, unmarshal(answer, subject, &resp)
 }
 
-// ask sends a request, and returns its answer, or the error that the answer carries. If the connection is lost meanwhile,
-// it ends at once: nobody knows whether the request or its answer was lost.
+// ask sends a request, and returns its answer, or the error that the answer carries. If the connection is lost
+// meanwhile, it ends at once: nobody knows whether the request or its answer was lost.
 func (c *Client) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	if most := c.nc.MaxPayload(); most > 0 && int64(len(msg.Data)) > most {
 		return nil, fmt.Errorf("the request has %d bytes, this NATS takes %d: %w", len(msg.Data), most, nats.ErrMaxPayload)

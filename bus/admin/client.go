@@ -15,7 +15,8 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// Client asks generators over a connection of the caller. [NewClient] returns one. Its methods are safe for concurrent use.
+// Client asks generators over a connection of the caller. [NewClient] returns one. Its methods are safe for concurrent
+// use.
 type Client struct {
 	nc      *nats.Conn
 	timeout time.Duration
@@ -24,7 +25,8 @@ type Client struct {
 // Option changes how a [Client] works.
 type Option func(*Client)
 
-// Timeout bounds a call whose context has no deadline. 0 or less: such a call has no bound. Default: [bus.DefaultTimeout].
+// Timeout bounds a call whose context has no deadline. 0 or less: such a call has no bound. Default:
+// [bus.DefaultTimeout].
 func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
 // NewClient returns a client on nc. A program may make as many as it likes: a client is no more than its settings.
@@ -42,11 +44,11 @@ func (c *Client) Workers(ctx context.Context, req WorkersRequest) (WorkersPage, 
 	return call[WorkersPage](ctx, c, SubjectWorkersList, req)
 }
 
-// ReleaseWorker releases the worker of a stopped generator. It returns the worker's record, which says
-// from when on another generator may take it; [snowflake.Release] says what uniqueness then rests on. It
-// does not change an unclaimed worker. [bus.Conflict]: a running generator holds the worker or may hold it,
-// or the record has changed since the request was made. After [bus.TimedOut], an error that is not a [bus.Error], or one
-// that says so, the release may have happened: look with Workers.
+// ReleaseWorker releases the worker of a stopped generator. It returns the worker's record, which says from when on
+// another generator may take it; [snowflake.Release] says what uniqueness then rests on. It does not change an
+// unclaimed worker. [bus.Conflict]: a running generator holds the worker or may hold it, or the record has changed
+// since the request was made. After [bus.TimedOut], an error that is not a [bus.Error], or one that says so, the
+// release may have happened: look with Workers.
 func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, error) {
 	return call[Worker](ctx, c, SubjectWorkersRelease, req)
 }

@@ -60,8 +60,8 @@ func TestChangesAreSentOnce(t *testing.T) {
 	}
 }
 
-// A change whose answer was lost with the connection ends soon, though the client is connected again. It ends at once when
-// the connection is closed.
+// A change whose answer was lost with the connection ends soon, though the client is connected again. It ends at once
+// when the connection is closed.
 func TestChangesEndWithTheConnection(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

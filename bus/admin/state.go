@@ -89,7 +89,8 @@ type State struct {
 	// Refused are the tags of which no request was answered with IDs since some were refused, at most 5: those that
 	// have been without IDs for longest.
 	Refused []RefusedTag `json:"refused,omitempty"`
-	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard last.
+	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard
+	// last.
 	Lost []LostNode `json:"lost,omitempty"`
 	// Ending are the tags that get no new IDs, at most 10: those that run out of IDs here first, in this order.
 	Ending  []EndingTag `json:"ending,omitempty"`

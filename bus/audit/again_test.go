@@ -111,8 +111,8 @@ func TestReplicaThatLags(t *testing.T) {
 	}
 }
 
-// Workers that contradict are read again, because one may change hands between the readings. Only what still contradicts
-// then is reported.
+// Workers that contradict are read again, because one may change hands between the readings. Only what still
+// contradicts then is reported.
 func TestWorkersAreReadAgain(t *testing.T) {
 	t.Parallel()
 	js, err := jetstream.New(natskit.Connect(t, natskit.Start(t)))

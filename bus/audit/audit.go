@@ -58,8 +58,8 @@ type Report struct {
 	Tags    []TagAudit    `json:"tags"`
 	Workers []WorkerAudit `json:"workers,omitempty"`
 	Taken   *TakenReport  `json:"taken,omitempty"`
-	// TakenSnowflakes says what became of the snowflakes that callers got. Unreported are those of which it is not recorded
-	// who held the worker at their time.
+	// TakenSnowflakes says what became of the snowflakes that callers got. Unreported are those of which it is not
+	// recorded who held the worker at their time.
 	TakenSnowflakes *TakenReport `json:"taken_snowflakes,omitempty"`
 	// Contradictions are those of tags, workers and what was taken, together.
 	Contradictions []Contradiction `json:"contradictions"`
@@ -198,9 +198,9 @@ func (a *auditor) readNamed(ctx context.Context, names []string, f func(admin.Cl
 	return nil
 }
 
-// examine reads the records of suspects again, after a while: the first answer may have come from a replica that lagged behind.
-// Then it names what is still contradictory. suspects has the doubtful IDs of each tag. They stay doubtful: a record that has
-// moved on since must not hide an event that was above it.
+// examine reads the records of suspects again, after a while: the first answer may have come from a replica that lagged
+// behind. Then it names what is still contradictory. suspects has the doubtful IDs of each tag. They stay doubtful: a
+// record that has moved on since must not hide an event that was above it.
 func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) error {
 	if len(suspects) == 0 {
 		return nil

@@ -8,5 +8,6 @@
 // An audit knows the events that the stream still has. Of older claims it knows only the last one of each tag, which
 // is in the tag's record.
 //
-// Memory grows with the number of tags and with the number of gaps between claims. It does not grow with the number of events.
+// Memory grows with the number of tags and with the number of gaps between claims. It does not grow with the number of
+// events.
 package audit

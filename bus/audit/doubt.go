@@ -15,8 +15,8 @@ import (
 	"github.com/leafbus/leafbus/bus/events"
 )
 
-// mostWitnesses is how many claims of doubtful IDs of one tag are compared with each other: so many below the end of all
-// claims, and so many above. Thousands above must not hide what was claimed again below.
+// mostWitnesses is how many claims of doubtful IDs of one tag are compared with each other: so many below the end of
+// all claims, and so many above. Thousands above must not hide what was claimed again below.
 const mostWitnesses = 1000
 
 // witness is a claim of doubtful IDs, and where it is written.
@@ -46,8 +46,9 @@ func claimOf(e events.Refill, at time.Time) allocator.Claim {
 	return allocator.Claim{First: e.First, Last: e.Last, Node: e.Node, Time: at}
 }
 
-// doubt reads the events of a tag again, and names those that contradict each other, or the tag's record, in doubtful IDs.
-// So an audit need not remember every event. last is the sequence of the last event that was read before the record.
+// doubt reads the events of a tag again, and names those that contradict each other, or the tag's record, in doubtful
+// IDs. So an audit need not remember every event. last is the sequence of the last event that was read before the
+// record.
 func doubt(ctx context.Context, from Source, c admin.TagClaims, ids []bus.Range, last uint64) ([]Contradiction, error) {
 	var below, above []witness // the end of all claims
 	if c.Last != nil {
@@ -100,8 +101,8 @@ func compare(c admin.TagClaims, all []witness) (found []Contradiction) {
 	return found[:min(len(found), mostContradictions)]
 }
 
-// unclaimed is the contradiction that claims lie above the end of all claims. A record that was put back contradicts all
-// events since: the highest is named.
+// unclaimed is the contradiction that claims lie above the end of all claims. A record that was put back contradicts
+// all events since: the highest is named.
 func unclaimed(c admin.TagClaims, above []witness) Contradiction {
 	byLast := func(x, y witness) int { return cmp.Compare(x.Last, y.Last) }
 	lowest, highest := slices.MinFunc(above, byLast), slices.MaxFunc(above, byLast)

@@ -13,8 +13,8 @@ import (
 // node is a generator whose events are read.
 type node struct {
 	name string // kept once, not for every event
-	// The last of its refill events. A generator publishes one event after the other, so one that it published twice, because
-	// the answer was lost, comes twice in a row.
+	// The last of its refill events. A generator publishes one event after the other, so one that it published twice,
+	// because the answer was lost, comes twice in a row.
 	id     string
 	refill events.Refill
 }
@@ -133,7 +133,8 @@ func (a *auditor) worker(number int64) *workerTrail {
 	return w
 }
 
-// damaged notes a message that should be evidence, and cannot be read. It names the sequence number, for `nats stream rmm`.
+// damaged notes a message that should be evidence, and cannot be read. It names the sequence number, for `nats stream
+// rmm`.
 func (a *auditor) damaged(msg jetstream.Msg, err error) {
 	c := Contradiction{Kind: DamagedEvent, Message: place(msg) + ": " + err.Error()}
 	subject := msg.Subject()

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// readStall is how long Read waits for the stream, and then for the next event, unless a [Source] says otherwise. Those that
-	// were still to come may have been removed meanwhile, with the whole stream even: then none comes.
+	// readStall is how long Read waits for the stream, and then for the next event, unless a [Source] says otherwise.
+	// Those that were still to come may have been removed meanwhile, with the whole stream even: then none comes.
 	readStall = 5 * time.Second
 	// readAhead is how many events are under way.
 	readAhead = 4096
@@ -54,8 +54,9 @@ func (s Source) readAll(
 	if err != nil || stream == nil {
 		return unanswered(ctx, err)
 	}
-	// Before the last message, and even if there is none. Only a majority of the servers makes a consumer, but a server that is cut off
-	// may take itself for the leader for 20 s. Then what it has is no evidence that anything is unclaimed.
+	// Before the last message, and even if there is none. Only a majority of the servers makes a consumer, but a server
+	// that is cut off may take itself for the leader for 20 s. Then what it has is no evidence that anything is
+	// unclaimed.
 	consumer, err := stream.OrderedConsumer(open, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subject}, DeliverPolicy: policy, InactiveThreshold: idleConsumer,
 	})
@@ -78,7 +79,8 @@ func (s Source) readAll(
 	stop := context.AfterFunc(ctx, messages.Stop)
 	defer stop()
 	defer messages.Stop()
-	// Not NextMaxWait: a consumer that is made again, and cannot be, waits for longer. The time that f takes does not count.
+	// Not NextMaxWait: a consumer that is made again, and cannot be, waits for longer. The time that f takes does not
+	// count.
 	var stalled atomic.Bool
 	stall := time.AfterFunc(patience, func() { stalled.Store(true); messages.Stop() })
 	defer stall.Stop()
@@ -124,8 +126,8 @@ func Last(ctx context.Context, js jetstream.JetStream, subject string) (*jetstre
 	return last, err
 }
 
-// Next returns the first message of the event stream on a subject after a sequence number; nil: there is none. The leader
-// of the stream answers.
+// Next returns the first message of the event stream on a subject after a sequence number; nil: there is none. The
+// leader of the stream answers.
 func Next(ctx context.Context, js jetstream.JetStream, subject string, after uint64) (*jetstream.RawStreamMsg, error) {
 	stream, last, err := openAt(ctx, js, subject)
 	if err != nil || last == nil || last.Sequence <= after {
@@ -151,7 +153,8 @@ func openAt(ctx context.Context, js jetstream.JetStream, subject string) (jetstr
 	return stream, last, err
 }
 
-// eventStream returns the event stream, for reads that only its leader answers; nil: there is none, in a new installation.
+// eventStream returns the event stream, for reads that only its leader answers; nil: there is none, in a new
+// installation.
 func eventStream(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
 	stream, err := js.Stream(ctx, events.Stream)
 	switch {

@@ -72,7 +72,8 @@ func (m laggingMsg) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.sequence}}, nil
 }
 
-// A reading waits for a replica that lags behind, until it has what the leader of the stream had when the reading began.
+// A reading waits for a replica that lags behind, until it has what the leader of the stream had when the reading
+// began.
 func TestReadingFromAReplicaThatLags(t *testing.T) {
 	for _, policy := range []jetstream.DeliverPolicy{jetstream.DeliverAllPolicy, jetstream.DeliverLastPerSubjectPolicy} {
 		synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 // What an audit finds. All times of claims and events are by the clock of the generator that they name.
 type (
-	// TagAudit is what the records and events of a tag say. The events are those that the stream still has. Counts of IDs are
-	// strings in JSON, as IDs are: they may be above 2^53.
+	// TagAudit is what the records and events of a tag say. The events are those that the stream still has. Counts of
+	// IDs are strings in JSON, as IDs are: they may be above 2^53.
 	TagAudit struct {
 		admin.TagClaims
 		Store string `json:"store"` // kv or mysql
@@ -19,10 +19,10 @@ type (
 		Events int64     `json:"events"`
 		Since  time.Time `json:"since,omitzero"`
 		From   bus.ID    `json:"from,omitempty"`
-		// Reported is how many IDs the events report. Lost is how many IDs between these are in no event, in Gaps ranges: a
-		// range was reserved and never used, or its event was lost or comes late. Skipped is how many IDs are in no event and
-		// below a max_id that an operator set, by the event of the created, changed or deleted tag. Unreported is how many IDs
-		// were claimed after the last event.
+		// Reported is how many IDs the events report. Lost is how many IDs between these are in no event, in Gaps
+		// ranges: a range was reserved and never used, or its event was lost or comes late. Skipped is how many IDs are
+		// in no event and below a max_id that an operator set, by the event of the created, changed or deleted tag.
+		// Unreported is how many IDs were claimed after the last event.
 		Reported   int64 `json:"reported,string"`
 		Lost       int64 `json:"lost,string"`
 		Gaps       int64 `json:"gaps"`

@@ -40,7 +40,8 @@ func (a *auditor) revealTaken(ctx context.Context) error {
 	return nil
 }
 
-// reveal adds the numbers of runs of IDs of an opaque tag. What is above its domain is no ID, and stays as it is: nothing there was claimed.
+// reveal adds the numbers of runs of IDs of an opaque tag. What is above its domain is no ID, and stays as it is:
+// nothing there was claimed.
 func (a *auditor) reveal(ctx context.Context, c admin.TagClaims, runs []bus.Range, numbers *Runs) error {
 	last := opaque.Domain(c.Opaque).Last()
 	var ids []bus.ID

@@ -52,8 +52,8 @@ func (t *tagTrail) move(maxID int64) {
 	}
 }
 
-// audit compares the events with the tag's claims, which were read later. doubts are IDs that two claims may share, or that
-// were claimed above the end. [doubt] names the claims.
+// audit compares the events with the tag's claims, which were read later. doubts are IDs that two claims may share, or
+// that were claimed above the end. [doubt] names the claims.
 func (t *tagTrail) audit(store string, c admin.TagClaims) (a TagAudit, doubts []bus.Range) {
 	a = TagAudit{
 		TagClaims: c, Store: store, Events: t.events, Since: t.since, Shares: t.shares,

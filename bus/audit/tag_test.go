@@ -70,8 +70,8 @@ func TestTagTrail(t *testing.T) {
 	}
 }
 
-// A record that cannot be read says nothing of the end, so nothing is compared with that. The largest share comes first,
-// then by name.
+// A record that cannot be read says nothing of the end, so nothing is compared with that. The largest share comes
+// first, then by name.
 func TestTagTrailOfADamagedRecord(t *testing.T) {
 	t.Parallel()
 	var trail tagTrail

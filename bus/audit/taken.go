@@ -58,9 +58,9 @@ func (t *Taken) above(tag string, end int64) bool {
 	return len(runs) > 0 && runs[len(runs)-1].Last >= end
 }
 
-// Read adds the IDs of a text: ranges, one a line, as first-last or a single ID, as `leaf get --ranges`
-// prints them. A tag and white space may stand before a range. Lines without one are of tag; if that is empty, they are an error. Empty
-// lines are skipped. An error names the line; lines before it may have been added.
+// Read adds the IDs of a text: ranges, one a line, as first-last or a single ID, as `leaf get --ranges` prints them. A
+// tag and white space may stand before a range. Lines without one are of tag; if that is empty, they are an error.
+// Empty lines are skipped. An error names the line; lines before it may have been added.
 func (t *Taken) Read(r io.Reader, tag string) error {
 	return readRanges(r, func(name string) error {
 		if name = cmp.Or(name, tag); name == "" {
@@ -81,8 +81,8 @@ func (s *Runs) Read(r io.Reader) error {
 	}, func(_ string, ids []bus.Range) { s.Add(ids...) })
 }
 
-// readRanges calls add with ranges of a text, many at a time, and the name that stands before them or "". check says what is wrong
-// with a name.
+// readRanges calls add with ranges of a text, many at a time, and the name that stands before them or "". check says
+// what is wrong with a name.
 func readRanges(r io.Reader, check func(name string) error, add func(name string, ids []bus.Range)) error {
 	lines := bufio.NewScanner(r)
 	batches := make(map[string][]bus.Range) // by name
@@ -135,8 +135,8 @@ type TakenReport struct {
 	IDs       int64 `json:"ids,string"`       // different ones
 	Repeated  int64 `json:"repeated,string"`  // how often an ID came that was there already
 	Unclaimed int64 `json:"unclaimed,string"` // how many were never claimed
-	// Unreported is how many are claimed, and no event reports them: it is gone, or was lost. IDs of strict tags do not count, because
-	// no event reports any of them.
+	// Unreported is how many are claimed, and no event reports them: it is gone, or was lost. IDs of strict tags do not
+	// count, because no event reports any of them.
 	Unreported int64 `json:"unreported,string"`
 }
 

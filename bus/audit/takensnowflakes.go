@@ -27,8 +27,8 @@ func (a *auditor) checkSnowflakes(ctx context.Context) error {
 	return a.compareSnowflakes(ctx)
 }
 
-// compareSnowflakes compares the snowflakes that were taken with what is known of their workers. It stops comparing after
-// mostContradictions, so that a file with absurd ranges does not keep it busy for ever.
+// compareSnowflakes compares the snowflakes that were taken with what is known of their workers. It stops comparing
+// after mostContradictions, so that a file with absurd ranges does not keep it busy for ever.
 func (a *auditor) compareSnowflakes(ctx context.Context) error {
 	if a.layout == (snowflake.Layout{}) {
 		return errors.New("the generator that answered does not say what the bits of a snowflake mean: update it")

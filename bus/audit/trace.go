@@ -59,8 +59,8 @@ const (
 	Claimed TraceOutcome = "claimed"
 	// NotClaimed: no generator has claimed it yet.
 	NotClaimed TraceOutcome = "not_claimed"
-	// NotRecorded: it is older than the events in the stream. It is claimed; by whom is no longer recorded. Or it is below the
-	// last claim of a strict tag: older ones are not recorded, so it may also have been skipped.
+	// NotRecorded: it is older than the events in the stream. It is claimed; by whom is no longer recorded. Or it is
+	// below the last claim of a strict tag: older ones are not recorded, so it may also have been skipped.
 	NotRecorded TraceOutcome = "not_recorded"
 	// Gap: it lies below IDs that are claimed, and no event reports it, though the stream has older ones. It was lost or
 	// skipped, or its event was lost.
@@ -175,8 +175,8 @@ func describe(c TracedClaim, order string) string {
 	return fmt.Sprintf("claimed by %s at %s in %d to %d, %s", c.Node, c.Time.Format(time.RFC3339Nano), c.First, c.Last, cause)
 }
 
-// TraceSnowflake returns which generator held the worker of a snowflake at its time. d are the parts of the snowflake. It
-// takes a second longer for an ID that cannot have been issued.
+// TraceSnowflake returns which generator held the worker of a snowflake at its time. d are the parts of the snowflake.
+// It takes a second longer for an ID that cannot have been issued.
 func TraceSnowflake(ctx context.Context, from Source, d bus.Decoded) (Trace, error) {
 	return from.twice(ctx, func() (Trace, error) { return traceSnowflake(ctx, from, d) })
 }
@@ -207,8 +207,8 @@ func traceSnowflake(ctx context.Context, from Source, d bus.Decoded) (Trace, err
 	return t, nil
 }
 
-// trace says in t who may have issued IDs of the worker with the time ms. everywhere: the registry has the records of all
-// workers.
+// trace says in t who may have issued IDs of the worker with the time ms. everywhere: the registry has the records of
+// all workers.
 func (w *workerTrail) trace(t *Trace, record admin.Worker, everywhere bool, ms int64) {
 	var taken time.Time
 	for _, h := range w.holders(record) {

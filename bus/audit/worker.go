@@ -20,8 +20,8 @@ const (
 	issueLag = 50
 )
 
-// tenure is a stretch of time for which one generator holds a worker: it may issue IDs with times from the field from on, and
-// before until. Times are Unix ms.
+// tenure is a stretch of time for which one generator holds a worker: it may issue IDs with times from the field from
+// on, and before until. Times are Unix ms.
 type tenure struct {
 	node        string
 	source      string    // where this is written, for people
@@ -123,8 +123,8 @@ func (w *workerTrail) latest(node string) *tenure {
 	return nil
 }
 
-// replaced reports whether another generator held the worker between h and until. Then what is said of the holder of h is
-// about a later tenure.
+// replaced reports whether another generator held the worker between h and until. Then what is said of the holder of h
+// is about a later tenure.
 func (w *workerTrail) replaced(h *tenure, until int64) bool {
 	return slices.ContainsFunc(w.tenures, func(o tenure) bool {
 		return o.node != h.node && o.start() >= h.start() && o.start() < until
@@ -141,8 +141,8 @@ func (w *workerTrail) recorded(record admin.Worker) (t tenure, ok bool) {
 	return t, record.Node != ""
 }
 
-// audit compares the events with the registry's record and with the generators that say that they hold the worker. Without a
-// record its Node is empty.
+// audit compares the events with the registry's record and with the generators that say that they hold the worker.
+// Without a record its Node is empty.
 func (w *workerTrail) audit(record admin.Worker, running []admin.State) (found []Contradiction) {
 	found = []Contradiction{}
 	two := func(format string, args ...any) {
@@ -181,8 +181,8 @@ func (w *workerTrail) audit(record admin.Worker, running []admin.State) (found [
 	return found
 }
 
-// holders returns the tenures with the ends that events and record show together: a holder moves its end ahead without an
-// event.
+// holders returns the tenures with the ends that events and record show together: a holder moves its end ahead without
+// an event.
 func (w *workerTrail) holders(record admin.Worker) []tenure {
 	all := slices.Clone(w.tenures)
 	r, ok := w.recorded(record)
@@ -215,8 +215,9 @@ func (w *workerTrail) holders(record admin.Worker) []tenure {
 	return all
 }
 
-// gaps returns the times, in Unix ms, at which certainly no generator held the worker, by events and record. Times that are
-// neither in a gap nor in a tenure are not known: events may be missing. everywhere: the registry has the records of all workers.
+// gaps returns the times, in Unix ms, at which certainly no generator held the worker, by events and record. Times that
+// are neither in a gap nor in a tenure are not known: events may be missing. everywhere: the registry has the records
+// of all workers.
 func (w *workerTrail) gaps(record admin.Worker, everywhere bool) (gaps []bus.Range) {
 	for _, t := range w.tenures {
 		before := int64(0) // the latest end of those who held it before t

@@ -78,6 +78,6 @@ func (a *auditor) auditWorkers(ctx context.Context) (audits []WorkerAudit, err e
 	return audits, nil
 }
 
-// everyRecord reports whether the registry of a page has the records of all workers. With ZooKeeper each data centre may
-// have its own.
+// everyRecord reports whether the registry of a page has the records of all workers. With ZooKeeper each data centre
+// may have its own.
 func everyRecord(page admin.WorkersPage) bool { return page.Registry != "zookeeper" }

@@ -11,8 +11,8 @@ import (
 )
 
 // Audit compares the IDs that the program under test took, which the options have, with what the generator claimed, as
-// `leaf audit` does. It fails the test for each contradiction: an ID that was taken twice or never claimed, or records and
-// events that contradict each other. The test goes on, and gets the report.
+// `leaf audit` does. It fails the test for each contradiction: an ID that was taken twice or never claimed, or records
+// and events that contradict each other. The test goes on, and gets the report.
 //
 // An ID that the generator claimed and has not handed out yet is no contradiction. Without IDs, only the generator is
 // audited. Audit fails the test at once if the generator is stopped.

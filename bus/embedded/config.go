@@ -141,9 +141,9 @@ func (l latest) Check(c server.ClientAuthentication) bool {
 	return token != "" && equal(shown.Token, token)
 }
 
-// setHash sets a credential of the server to the hash of a secret, so that the server keeps no plain one and does not warn of
-// it. The cost is the least: the hash leaves the process nowhere, and when all clients reconnect at once, each one costs the
-// server one comparison.
+// setHash sets a credential of the server to the hash of a secret, so that the server keeps no plain one and does not
+// warn of it. The cost is the least: the hash leaves the process nowhere, and when all clients reconnect at once, each
+// one costs the server one comparison.
 func setHash(to *string, flag, secret string) error {
 	if secret == "" {
 		return nil

@@ -39,8 +39,8 @@ func (s *Server) setAside() error {
 	return os.Rename(store, aside)
 }
 
-// checkAlone refuses the store of a cluster's server where there is no cluster. nats-server would leave out its streams, as if they were
-// lost, while the other servers go on with them.
+// checkAlone refuses the store of a cluster's server where there is no cluster. nats-server would leave out its
+// streams, as if they were lost, while the other servers go on with them.
 func (s *Server) checkAlone() error {
 	store := filepath.Join(s.dir, server.JetStreamStoreDir)
 	if !clustered(store) {

@@ -58,14 +58,14 @@ type (
 		Store string `json:"store"`       // kv or mysql
 		Got   int64  `json:"got,string"`  // where the store's max_id was, or another generator's range began
 		Seen  int64  `json:"seen,string"` // all IDs below are in use
-		// Action is advanced if the store was raised above Seen, and service goes on. It is dropped if two generators held one
-		// range: then an operator must look, because the IDs from First to Last may come twice.
+		// Action is advanced if the store was raised above Seen, and service goes on. It is dropped if two generators
+		// held one range: then an operator must look, because the IDs from First to Last may come twice.
 		Action allocator.Action `json:"action"`
 		First  int64            `json:"first,string,omitempty"`
 		Last   int64            `json:"last,string,omitempty"`
 	}
-	// RecordsUnavailable is the body of the alert leaf.records.unavailable: JetStream lost the installation's record or the records of
-	// all tags, somebody changed their bucket, or it cannot be written. Error says which.
+	// RecordsUnavailable is the body of the alert leaf.records.unavailable: JetStream lost the installation's record or
+	// the records of all tags, somebody changed their bucket, or it cannot be written. Error says which.
 	RecordsUnavailable struct {
 		Node    string `json:"node"`
 		Error   string `json:"error"`
@@ -78,8 +78,8 @@ type (
 		Cause string `json:"cause"`
 	}
 	// Recovered is the body of leaf.segment.recovered, leaf.tag.recovered, leaf.records.recovered, leaf.nats.recovered,
-	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over. If leaf.node.recovered has [EpisodeLost], Node is
-	// the generator that was lost.
+	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over. If leaf.node.recovered has
+	// [EpisodeLost], Node is the generator that was lost.
 	Recovered struct {
 		Node   string `json:"node"`
 		Tag    string `json:"tag,omitempty"`    // only in leaf.segment.recovered

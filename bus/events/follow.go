@@ -79,8 +79,8 @@ func Live() Option { return func(o *options) { o.live = true } }
 // JetStream domain. Default: the account's own JetStream.
 func JetStream(js jetstream.JetStream) Option { return func(o *options) { o.js = js } }
 
-// Timeout bounds each request that is needed before the first event, and after an interruption. 0 or less, and the default:
-// [bus.DefaultTimeout].
+// Timeout bounds each request that is needed before the first event, and after an interruption. 0 or less, and the
+// default: [bus.DefaultTimeout].
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // subjects returns the subjects of the selected events.

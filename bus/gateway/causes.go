@@ -32,7 +32,8 @@ const (
 
 var harms = []string{harmRefused, harmEnds, harmReduced, harmNone}
 
-// causeView is one failure, and the alerts that it raised: one dead database raises alerts of each tag at each generator.
+// causeView is one failure, and the alerts that it raised: one dead database raises alerts of each tag at each
+// generator.
 type causeView struct {
 	// Kind is mysql, jetstream, damaged or locked for refills that fail, and the type of the alerts otherwise.
 	Kind  string    `json:"kind"`
@@ -94,7 +95,8 @@ func (v *feedView) group(states []admin.State, now time.Time) {
 	v.Ended, v.Past = len(past), past[:min(len(past), maxMembers)]
 }
 
-// storeOf is what fails when a refill does. The errors of MySQL name it, and all others are JetStream's: the records are there.
+// storeOf is what fails when a refill does. The errors of MySQL name it, and all others are JetStream's: the records
+// are there.
 func storeOf(n notice) string {
 	body, _ := n.body.(events.RefillFailed)
 	why := strings.ReplaceAll(body.Error, body.Tag, "") // the tag may have any name

@@ -117,8 +117,9 @@ type overview struct {
 	Ending []tagBuffers `json:"ending"`
 }
 
-// askAll asks all generators for their state, and at the same time for what they have of the tags that ended first in the last
-// overview: one question after the other would take twice as long. The state of this one is there also without NATS.
+// askAll asks all generators for their state, and at the same time for what they have of the tags that ended first in
+// the last overview: one question after the other would take twice as long. The state of this one is there also without
+// NATS.
 func (v *views) askAll() overview {
 	ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
 	defer cancel()

@@ -20,8 +20,8 @@ type tagBuffers struct {
 }
 
 // firstEnding returns the tags whose callers are refused first if nothing more is reserved. Generators take IDs of each
-// other, so that is when the last one has none. At one generator at least a tag ends no later than at all together. So it is
-// missing here only if others end even earlier at that generator, as many as that one names.
+// other, so that is when the last one has none. At one generator at least a tag ends no later than at all together. So
+// it is missing here only if others end even earlier at that generator, as many as that one names.
 func firstEnding(states []admin.State) []string {
 	all := make(map[string]allocator.TagEnd)
 	for i := range states { // by index: states are large

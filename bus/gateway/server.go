@@ -218,8 +218,8 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	s.writeReadiness(w, r, s.cfg.Generator.Readiness())
 }
 
-// wanted answers as readyz, but ready says whether this generator should get requests of a kind: it can answer them with
-// IDs, or it knows no other generator that can.
+// wanted answers as readyz, but ready says whether this generator should get requests of a kind: it can answer them
+// with IDs, or it knows no other generator that can.
 func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ready := s.cfg.Generator.Readiness()

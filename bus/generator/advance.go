@@ -14,10 +14,11 @@ import (
 	"github.com/leafbus/leafbus/bus/events"
 )
 
-// tagsAdvance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the generators that are heard, and
-// its refill events, of which the last need not be the highest: after a restore an empty generator claims low ranges. It is for what
-// nobody running knows by itself: these raise a record that was set back. A generator that made the last or the highest claim, by the
-// record or by the events, and that is not heard may know more: then an operator must say so.
+// tagsAdvance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the
+// generators that are heard, and its refill events, of which the last need not be the highest: after a restore an empty
+// generator claims low ranges. It is for what nobody running knows by itself: these raise a record that was set back. A
+// generator that made the last or the highest claim, by the record or by the events, and that is not heard may know
+// more: then an operator must say so.
 func (g *Generator) tagsAdvance(ctx context.Context, req admin.AdvanceRequest) (admin.TagAdvance, error) {
 	none := admin.TagAdvance{}
 	s, err := g.get(ctx, req.Tag)

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// tooLate is how long requests may wait before NATS passes on only so many: longer than a burst or a pause of the process delays
-	// them, and less than the 500 ms that the most impatient callers wait.
+	// tooLate is how long requests may wait before NATS passes on only so many: longer than a burst or a pause of the
+	// process delays them, and less than the 500 ms that the most impatient callers wait.
 	tooLate = 150 * time.Millisecond
 	// backlogLasts is how long the answers to all requests should take that NATS has passed on in an overload.
 	backlogLasts = 150 * time.Millisecond
@@ -29,12 +29,13 @@ const (
 	calm = 5 * time.Second
 )
 
-// backlog keeps the backlog of a generator short if more requests come than it can answer: those that have come and wait.
-// Then NATS passes on only as many as the generator answers in backlogLasts, see [credit]. NATS gives others to other generators. If
-// there is none, NATS refuses them at once ("no responders").
+// backlog keeps the backlog of a generator short if more requests come than it can answer: those that have come and
+// wait. Then NATS passes on only as many as the generator answers in backlogLasts, see [credit]. NATS gives others to
+// other generators. If there is none, NATS refuses them at once ("no responders").
 //
-// The generator cannot refuse them itself, because reading a request costs about as much as answering it. It cannot count them
-// either, because they wait in NATS servers, in TCP and in nats.go. So it sends a probe the same way, and measures its time.
+// The generator cannot refuse them itself, because reading a request costs about as much as answering it. It cannot
+// count them either, because they wait in NATS servers, in TCP and in nats.go. So it sends a probe the same way, and
+// measures its time.
 //
 // The fields and methods belong to run.
 type backlog struct {
@@ -48,7 +49,8 @@ type backlog struct {
 	limitable func(*issuer) bool
 	// refused tells that batches were refused since the last probe, see [concealing].
 	refused *atomic.Bool
-	// overloads counts the probes that were late or lost because many requests were before them, and those before which batches were refused.
+	// overloads counts the probes that were late or lost because many requests were before them, and those before which
+	// batches were refused.
 	overloads *atomic.Int64
 
 	counted bool          // the last probe is in overloads
@@ -87,8 +89,9 @@ func (b *backlog) run(ctx context.Context, ticks <-chan time.Time) {
 	}
 }
 
-// tick notes a tick. If the process stood still before it, a probe may take as long. What came meanwhile is no sign of an overload: it
-// becomes less if fewer requests come than the generator answers. A process that stands still often gets no such allowance.
+// tick notes a tick. If the process stood still before it, a probe may take as long. What came meanwhile is no sign of
+// an overload: it becomes less if fewer requests come than the generator answers. A process that stands still often
+// gets no such allowance.
 func (b *backlog) tick() (now time.Time) {
 	now = time.Now()
 	pause := now.Sub(b.ticked)
@@ -156,8 +159,8 @@ func (b *backlog) follow(ctx context.Context, ticks <-chan time.Time) {
 	}
 }
 
-// count counts an overload, once for each probe, if at least so many requests were read since the probe was sent. It does not matter
-// whether a service can have a limit.
+// count counts an overload, once for each probe, if at least so many requests were read since the probe was sent. It
+// does not matter whether a service can have a limit.
 func (b *backlog) count(least int64) {
 	if !b.counted && b.read() >= least {
 		b.counted = true
@@ -165,8 +168,8 @@ func (b *backlog) count(least int64) {
 	}
 }
 
-// limit gives the service a limit that has read most since the last probe. It must have read a quarter of all: beside the backlog of
-// another service it is not the cause.
+// limit gives the service a limit that has read most since the last probe. It must have read a quarter of all: beside
+// the backlog of another service it is not the cause.
 func (b *backlog) limit(ctx context.Context, took time.Duration) {
 	var busiest *issuer
 	most := max(b.read()/4, fewRequests)
@@ -251,8 +254,8 @@ func (g *Generator) watchBacklog(ctx context.Context) {
 	b.run(ctx, ticker.C)
 }
 
-// probe sends a ping to NATS. Its pong comes behind the requests that NATS passed on before, and a barrier shows when they have
-// passed the queues of nats.go.
+// probe sends a ping to NATS. Its pong comes behind the requests that NATS passed on before, and a barrier shows when
+// they have passed the queues of nats.go.
 func (g *Generator) probe(ctx context.Context) <-chan struct{} {
 	back := make(chan struct{})
 	passed := func() { close(back) }

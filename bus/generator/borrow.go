@@ -17,13 +17,13 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// A generator that lacks the IDs for a request takes them from another generator, and answers the caller itself. So each request has
-// one answer: if a message between the generators is lost, the request ends in the error that it would have had, and the IDs are a gap.
-// The other generator takes them as for a caller of its own, and never asks a third.
+// A generator that lacks the IDs for a request takes them from another generator, and answers the caller itself. So
+// each request has one answer: if a message between the generators is lost, the request ends in the error that it would
+// have had, and the IDs are a gap. The other generator takes them as for a caller of its own, and never asks a third.
 
 const (
-	// borrowWithin is how old a request may be when IDs for it are still asked of others. With the answer it is less than the 2 s that
-	// callers usually wait.
+	// borrowWithin is how old a request may be when IDs for it are still asked of others. With the answer it is less
+	// than the 2 s that callers usually wait.
 	borrowWithin = 1500 * time.Millisecond
 	// borrowTries bounds how many others are asked while a request waits, and again before it is refused: those that offer
 	// IDs may run dry at the same time.
@@ -36,7 +36,8 @@ const (
 	offerWait = 500 * time.Millisecond
 	// refillOffer is by how much the offer of a generator that must refill comes later: one with IDs in memory is first.
 	refillOffer = 20 * time.Millisecond
-	// borrowSlow is how long a request waits, for anything but the allocator, before others are asked. See [allocator.Waiter.SlowAt].
+	// borrowSlow is how long a request waits, for anything but the allocator, before others are asked. See
+	// [allocator.Waiter.SlowAt].
 	borrowSlow = 100 * time.Millisecond
 )
 
@@ -80,7 +81,8 @@ func (s *issuer) mayBorrow(a Answer) bool {
 	return now.Sub(a.begun) < borrowWithin && s.borrowing.Load() <= maxBorrowing && s.g.group.anyPeer(now, time.Time{}, s.offers)
 }
 
-// borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this one.
+// borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
+// one.
 func (s *issuer) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok bool) {
 	s.borrowing.Add(1)
 	defer s.borrowing.Add(-1)
@@ -118,8 +120,9 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	if err != nil {
 		return nil, err
 	}
-	// The record of a strict tag that was seen above these IDs went backwards. Of any other tag only the max_id of an operator counts. It
-	// may have been set while the IDs were on their way, and this generator has confirmed that it hands out none below.
+	// The record of a strict tag that was seen above these IDs went backwards. Of any other tag only the max_id of an
+	// operator counts. It may have been set while the IDs were on their way, and this generator has confirmed that it
+	// hands out none below.
 	if msg.Header.Get(bus.HeaderOrder) == bus.OrderStrict {
 		g.alloc.KnowStrict(tag)
 	} else {
@@ -145,8 +148,8 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	return ranges, nil
 }
 
-// passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config]. One of another installation has other
-// IDs of the same tag, and one that stops would have to stay for the requests of others.
+// passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config]. One of another
+// installation has other IDs of the same tag, and one that stops would have to stay for the requests of others.
 func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
 	if !g.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
 		return b.ID == run && b.Segment && b.Installation == g.installation()
@@ -163,8 +166,8 @@ func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none 
 	return ranges[0], nil
 }
 
-// heardHave answers how many IDs another generator can take from this one. If this one has too few in memory and can reserve more, it
-// offers any number, a little later.
+// heardHave answers how many IDs another generator can take from this one. If this one has too few in memory and can
+// reserve more, it offers any number, a little later.
 func (g *Generator) heardHave(msg *nats.Msg) {
 	var q haveQuestion
 	if err := json.Unmarshal(msg.Data, &q); err != nil || msg.Reply == "" {

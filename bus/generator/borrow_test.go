@@ -60,8 +60,8 @@ func (r *running) takeAll(t *testing.T, tag string, n int64) {
 	}
 }
 
-// pair starts two generators of one installation, of which the one named dry has no IDs of order, and full has some thousand. Then no store
-// can be reached.
+// pair starts two generators of one installation, of which the one named dry has no IDs of order, and full has some
+// thousand. Then no store can be reached.
 func pair(t *testing.T, s *embedded.Server) (dry, full *running) {
 	t.Helper()
 	store := memory(t, "other")
@@ -81,8 +81,9 @@ func pair(t *testing.T, s *embedded.Server) (dry, full *running) {
 	return dry, full
 }
 
-// One generator has no IDs of a tag, and the store is away. Another one has some thousand. No request is refused, by NATS or by HTTP,
-// until that one has none left either. And the dry one stays in the queue group, because it has IDs of another tag.
+// One generator has no IDs of a tag, and the store is away. Another one has some thousand. No request is refused, by
+// NATS or by HTTP, until that one has none left either. And the dry one stays in the queue group, because it has IDs of
+// another tag.
 func TestDryGeneratorAsksAnother(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

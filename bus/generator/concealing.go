@@ -12,16 +12,20 @@ import (
 )
 
 const (
-	// concealInline is how many IDs are concealed within the callback of a request. More would delay the requests after it.
+	// concealInline is how many IDs are concealed within the callback of a request. More would delay the requests after
+	// it.
 	concealInline = 256
-	// concealAhead bounds the IDs of batches that wait to be concealed, for each processor: what one conceals in a quarter of a second.
+	// concealAhead bounds the IDs of batches that wait to be concealed, for each processor: what one conceals in a
+	// quarter of a second.
 	concealAhead = 500_000
-	// concealWait bounds the wait of a batch. It ends so late only if the machine is busy with other work, and callers give up soon after.
+	// concealWait bounds the wait of a batch. It ends so late only if the machine is busy with other work, and callers
+	// give up soon after.
 	concealWait = time.Second
 )
 
-// concealing bounds the work on batches of opaque tags, which takes as long as they have IDs. It runs outside the callbacks of the
-// requests. So no probe of the [backlog] waits for it, and NATS would pass on more and more requests. What it refuses is an overload, too.
+// concealing bounds the work on batches of opaque tags, which takes as long as they have IDs. It runs outside the
+// callbacks of the requests. So no probe of the [backlog] waits for it, and NATS would pass on more and more requests.
+// What it refuses is an overload, too.
 type concealing struct {
 	slots   chan struct{} // one for each processor
 	ids     atomic.Int64  // of the batches that wait or are concealed

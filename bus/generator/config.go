@@ -24,7 +24,8 @@ type Config struct {
 
 	// Records keeps the records of all tags, and Numbers max_id of those in trend order; nil: Records does.
 	Records allocator.Records
-	// Unwritable says why Records cannot be written; nil: as far as is known, they can. It must not block. Default: always nil.
+	// Unwritable says why Records cannot be written; nil: as far as is known, they can. It must not block. Default:
+	// always nil.
 	Unwritable func() error
 	Numbers    allocator.Numbers
 	StoreKind  string // kv, mysql
@@ -81,7 +82,8 @@ type Config struct {
 
 	// Keys are those of opaque tags; nil: there are none.
 	Keys Keys
-	// Describe is the program's configuration without secrets, for the event of a start. Its http is the address in the state.
+	// Describe is the program's configuration without secrets, for the event of a start. Its http is the address in the
+	// state.
 	Describe map[string]string
 
 	// Ready is called once, when the generator begins to answer requests.

@@ -11,15 +11,16 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// chunks is how many subscriptions divide a window among them. NATS gives each as much as it gives a generator without a limit.
+// chunks is how many subscriptions divide a window among them. NATS gives each as much as it gives a generator without
+// a limit.
 const chunks = 2
 
-// credit is a member of a queue group to which NATS passes on a bounded number of requests: about as many as its window wait in it.
-// Each of its subscriptions ends in the NATS server after a number of requests. When half of the window was read, it subscribes again.
-// So the server itself keeps the bound, however slow this process is.
+// credit is a member of a queue group to which NATS passes on a bounded number of requests: about as many as its window
+// wait in it. Each of its subscriptions ends in the NATS server after a number of requests. When half of the window was
+// read, it subscribes again. So the server itself keeps the bound, however slow this process is.
 //
-// Requests can be lost, and their callers time out. nats.go subscribes and says the number in two steps. What comes between them
-// beyond the number is dropped, and what was not read yet at a reconnect counts twice.
+// Requests can be lost, and their callers time out. nats.go subscribes and says the number in two steps. What comes
+// between them beyond the number is dropped, and what was not read yet at a reconnect counts twice.
 //
 // Its methods are safe for concurrent use.
 type credit struct {

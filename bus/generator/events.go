@@ -25,7 +25,8 @@ func newEvent(kind, key, node string, body any) *nats.Msg {
 	return newEventWithID(rand.Text(), kind, key, node, body)
 }
 
-// newEventWithID is newEvent with an ID that several generators may use for one event. The stream then keeps one of the messages.
+// newEventWithID is newEvent with an ID that several generators may use for one event. The stream then keeps one of the
+// messages.
 func newEventWithID(id, kind, key, node string, body any) *nats.Msg {
 	msg := nats.NewMsg(wire.SubjectEvents + "." + severities["leaf."+kind] + "." + kind + "." + key)
 	for name, value := range map[string]string{

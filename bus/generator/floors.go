@@ -132,8 +132,8 @@ func (g *Generator) askFloors(ctx context.Context) {
 	}
 }
 
-// applyFloors applies the floors, and tries again until the context is done: NATS has often dropped the connection of a generator that
-// stood still, and needs a moment.
+// applyFloors applies the floors, and tries again until the context is done: NATS has often dropped the connection of a
+// generator that stood still, and needs a moment.
 func (g *Generator) applyFloors(ctx context.Context) error {
 	var why error
 	for {
@@ -154,8 +154,8 @@ func (g *Generator) applyFloors(ctx context.Context) error {
 	}
 }
 
-// tryFloors brings all records up to date, and so drops the IDs in memory below the max_id that operators have set. It announces
-// this generator first, so that changes wait for it from then on.
+// tryFloors brings all records up to date, and so drops the IDs in memory below the max_id that operators have set. It
+// announces this generator first, so that changes wait for it from then on.
 func (g *Generator) tryFloors(ctx context.Context) error {
 	if !g.cfg.Conn.IsConnected() {
 		return errCutOff

@@ -197,7 +197,8 @@ func (g *Generator) stop(r *run, why error) {
 	g.phase.draining.Store(true)
 	g.sendHeartbeat(false)
 	heartbeats := background(g.sendHeartbeats)
-	// Leave, so that no new requests come, and finish those that are here. A generator that failed must not reserve for these.
+	// Leave, so that no new requests come, and finish those that are here. A generator that failed must not reserve for
+	// these.
 	ctx, cancel := g.drainTime()
 	defer cancel()
 	if why == nil {

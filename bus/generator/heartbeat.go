@@ -46,8 +46,8 @@ func (g *Generator) send(b heartbeat) (number uint64) {
 	return b.Number
 }
 
-// sendHeartbeats sends a heartbeat each second until the context is done. A stop needs it: until a generator has ended, its
-// peers must not count it as lost.
+// sendHeartbeats sends a heartbeat each second until the context is done. A stop needs it: until a generator has ended,
+// its peers must not count it as lost.
 func (g *Generator) sendHeartbeats(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatEvery)
 	defer ticker.Stop()
@@ -163,8 +163,8 @@ func (g *Generator) peersKnown(now time.Time) bool {
 // handOverTime is a little longer than it takes to hear a heartbeat and to enter a queue group.
 const handOverTime = 100 * time.Millisecond
 
-// handOver waits while generators that had stepped aside come back, because they have
-// heard that this one leaves. Without it a request could find no generator. If there is no other generator, it refuses new requests while those
+// handOver waits while generators that had stepped aside come back, because they have heard that this one leaves.
+// Without it a request could find no generator. If there is no other generator, it refuses new requests while those
 // wait that were accepted, or until another generator comes, so that callers learn why they get no IDs.
 func (g *Generator) handOver(ctx context.Context) {
 	newcomer := g.group.awaitNewcomer()

@@ -27,9 +27,10 @@ type issuer struct {
 	endpoints   map[string]string // subjects by name
 	// bounded are the subjects of an endpoint while there is a limit.
 	//
-	// In a cluster they must be subjects that nothing else subscribes to. If several callers meet the end of a subscription
-	// that ends by itself, NATS servers count its end several times. So other servers of the cluster may take a subject for
-	// one that nobody subscribes to. They learn better when somebody subscribes again, as a credit does all the time.
+	// In a cluster they must be subjects that nothing else subscribes to. If several callers meet the end of a
+	// subscription that ends by itself, NATS servers count its end several times. So other servers of the cluster may
+	// take a subject for one that nobody subscribes to. They learn better when somebody subscribes again, as a credit
+	// does all the time.
 	bounded map[string][]string
 	kind    Kind
 	// request takes IDs from memory, or returns a waiter that waits for them. Only segments have
@@ -141,8 +142,8 @@ func (s *issuer) close() error {
 	return err
 }
 
-// outdated reports whether a limit must begin, or end, or begin again after a reconnect: then requests may have been lost that
-// NATS has counted. A limit begins also while heartbeats are late, because they wait as requests do.
+// outdated reports whether a limit must begin, or end, or begin again after a reconnect: then requests may have been
+// lost that NATS has counted. A limit begins also while heartbeats are late, because they wait as requests do.
 func (s *issuer) outdated(now time.Time) bool {
 	switch has, wants := s.credits != nil, s.crowd.limited.Load(); {
 	case wants && !has:
@@ -354,8 +355,8 @@ func (s *issuer) send(reply string, a Answer, tag string, req bus.Request, range
 	s.g.served(a, req.Count)
 }
 
-// askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other generator can
-// have any.
+// askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other
+// generator can have any.
 func (s *issuer) askOthers(reply string, a Answer, tag string, req bus.Request, err error) bool {
 	if !lacksIDs(err) || !s.mayBorrow(a) {
 		return false
@@ -370,7 +371,8 @@ func (s *issuer) askOthers(reply string, a Answer, tag string, req bus.Request, 
 	})
 }
 
-// borrowed notes that a request which waits no more got IDs of another generator. Its wait in vain took nothing from the quota.
+// borrowed notes that a request which waits no more got IDs of another generator. Its wait in vain took nothing from
+// the quota.
 func (s *issuer) borrowed(tag string, n int64) {
 	s.g.counts.borrowed.Add(1)
 	s.g.alloc.Borrowed(tag, n)
@@ -443,7 +445,8 @@ func (s *issuer) take(ctx context.Context, tag string, n int64) ([]bus.Range, er
 	}
 }
 
-// startPatience is how long a caller in this process waits while the generator starts: less than the 2 s that callers usually wait.
+// startPatience is how long a caller in this process waits while the generator starts: less than the 2 s that callers
+// usually wait.
 const startPatience = time.Second
 
 // awaitServing waits while the generator starts.

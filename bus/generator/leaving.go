@@ -7,12 +7,14 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// leaving has the subscriptions with which the generator is leaving queue groups, and the number of reconnects when it last told NATS.
+// leaving has the subscriptions with which the generator is leaving queue groups, and the number of reconnects when it
+// last told NATS.
 //
-// A subscription that leaves stays in nats.go until its last request is answered. If the connection is lost meanwhile, nats.go subscribes
-// it again: to any number of requests, though a limit may have begun. And at its end nats.go forgets it without telling the server, which
-// from then on gives it requests that nobody answers. So the generator leaves again after each reconnect. If it comes too late for that,
-// it reconnects, because a new connection has only the subscriptions that nats.go knows.
+// A subscription that leaves stays in nats.go until its last request is answered. If the connection is lost meanwhile,
+// nats.go subscribes it again: to any number of requests, though a limit may have begun. And at its end nats.go forgets
+// it without telling the server, which from then on gives it requests that nobody answers. So the generator leaves
+// again after each reconnect. If it comes too late for that, it reconnects, because a new connection has only the
+// subscriptions that nats.go knows.
 //
 // Its methods belong to Generator.Run.
 type leaving map[*nats.Subscription]uint64
@@ -24,8 +26,8 @@ func (l leaving) note(reconnects uint64, subs ...*nats.Subscription) {
 	}
 }
 
-// again leaves again what nats.go has subscribed again, and forgets what has left. It reports whether the server may have a subscription
-// that nats.go has forgotten.
+// again leaves again what nats.go has subscribed again, and forgets what has left. It reports whether the server may
+// have a subscription that nats.go has forgotten.
 func (l leaving) again(reconnects func() uint64) (forgotten bool) {
 	for sub, told := range l {
 		valid := sub.IsValid()
@@ -52,8 +54,8 @@ func (g *Generator) leaveAgain() {
 	g.forceReconnect()
 }
 
-// endpointSubscriptions returns the subscriptions of a service's endpoints. The package micro does not show them, so they are read from
-// its fields. Another version of it may have other fields: then there are none, and a test says so.
+// endpointSubscriptions returns the subscriptions of a service's endpoints. The package micro does not show them, so
+// they are read from its fields. Another version of it may have other fields: then there are none, and a test says so.
 func endpointSubscriptions(service micro.Service) (subs []*nats.Subscription) {
 	endpoints := field(reflect.ValueOf(service), "endpoints")
 	if endpoints.Kind() != reflect.Slice {

@@ -16,8 +16,8 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// While the limit of a service begins and ends again and again, hardly a request is refused, none is lost, no ID comes twice, and the service
-// is found.
+// While the limit of a service begins and ends again and again, hardly a request is refused, none is lost, no ID comes
+// twice, and the service is found.
 func TestLimitWhileCallersAsk(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

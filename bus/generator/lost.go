@@ -116,9 +116,10 @@ func (g *group) unheardLocked(now time.Time) (nodes []string) {
 	return nodes
 }
 
-// judge declares peers lost, and returns them. begin and end are those whose alert, or the end of it, the stream may lack. It counts only
-// silence during which this generator heard NATS without a pause. Else a generator that was cut off, frozen or starved would
-// declare its healthy peers lost. own is this generator's node, which another run may have had.
+// judge declares peers lost, and returns them. begin and end are those whose alert, or the end of it, the stream may
+// lack. It counts only silence during which this generator heard NATS without a pause. Else a generator that was cut
+// off, frozen or starved would declare its healthy peers lost. own is this generator's node, which another run may have
+// had.
 func (g *group) judge(now time.Time, own string) (lost, begin, end []lostPeer) {
 	steady, ok := g.pulse.steadySince(now)
 	g.mu.Lock()

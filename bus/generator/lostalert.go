@@ -12,8 +12,8 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// watchLost publishes the alerts about lost peers and their ends until the context is done. It does not use the queue of
-// events: an alert that waited there while the stream was unavailable might be wrong when it is published.
+// watchLost publishes the alerts about lost peers and their ends until the context is done. It does not use the queue
+// of events: an alert that waited there while the stream was unavailable might be wrong when it is published.
 func (g *Generator) watchLost(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatEvery)
 	defer ticker.Stop()
@@ -72,8 +72,8 @@ type lostAlert struct {
 	open     bool // its end is not in the stream
 }
 
-// lastLost reads the last alert about a node. Every peer publishes it, and the server recognizes equal IDs for two minutes
-// only. A peer that was cut off itself comes later.
+// lastLost reads the last alert about a node. Every peer publishes it, and the server recognizes equal IDs for two
+// minutes only. A peer that was cut off itself comes later.
 func (g *Generator) lastLost(ctx context.Context, node string) (a lostAlert, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -152,7 +152,8 @@ func (g *Generator) publishShared(ctx context.Context, id, kind, key string, bod
 	return err
 }
 
-// recallLost takes in the alerts in the stream that have not ended: all generators may have ended while a node was lost.
+// recallLost takes in the alerts in the stream that have not ended: all generators may have ended while a node was
+// lost.
 func (g *Generator) recallLost(ctx context.Context) error {
 	var nodes []string // the one with the newest alert is the last
 	err := audit.Read(ctx, g.cfg.JS, wire.LostSubject+">", jetstream.DeliverLastPerSubjectPolicy, func(msg jetstream.Msg, _ uint64) {

@@ -18,7 +18,8 @@ const (
 	maxOffers = 10_000
 )
 
-// offers are the last answers to the question who has IDs, by tag. The zero value is ready, and its methods are safe for concurrent use.
+// offers are the last answers to the question who has IDs, by tag. The zero value is ready, and its methods are safe
+// for concurrent use.
 type offers struct {
 	mu sync.Mutex
 	of map[string]*asked
@@ -109,8 +110,8 @@ func (g *Generator) whoHas(ctx context.Context, tag string, n int64) (run string
 	return ""
 }
 
-// askWhoHas asks all generators, and returns the first offer: it is of one that is near, or has the IDs in memory. That of the run
-// that failed counts only if there is no other. It ends early when all that are heard have none.
+// askWhoHas asks all generators, and returns the first offer: it is of one that is near, or has the IDs in memory. That
+// of the run that failed counts only if there is no other. It ends early when all that are heard have none.
 func (g *Generator) askWhoHas(tag string, n int64, failed string) (second offer) {
 	installation := g.installation()
 	if installation == "" { // another installation has other IDs of the same tag

@@ -73,7 +73,8 @@ func idsOf(t *testing.T, d opaque.Domain, ranges []bus.Range, err error) (ids []
 	return ids
 }
 
-// Answers over NATS and HTTP have IDs alone, those of one generator's numbers without a gap. Events have numbers. Nothing shows the key.
+// Answers over NATS and HTTP have IDs alone, those of one generator's numbers without a gap. Events have numbers.
+// Nothing shows the key.
 func TestOpaqueAnswers(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -186,7 +187,8 @@ func keyOf(t *testing.T, nc *nats.Conn) []byte {
 	return record.Key
 }
 
-// A batch that does not fit into a message is refused before its numbers are taken, and the error has the bound. A batch of that size fits.
+// A batch that does not fit into a message is refused before its numbers are taken, and the error has the bound. A
+// batch of that size fits.
 func TestOpaqueBatch(t *testing.T) {
 	t.Parallel()
 	nc, r := startOpaque(t, configured(t, "max_payload: 2560"), "63")
@@ -235,8 +237,8 @@ func TestOpaqueBatch(t *testing.T) {
 	}
 }
 
-// The work on large batches is bounded. More of them are refused before numbers are taken for them, over NATS and HTTP, and may be sent
-// again soon. Small requests are answered meanwhile.
+// The work on large batches is bounded. More of them are refused before numbers are taken for them, over NATS and HTTP,
+// and may be sent again soon. Small requests are answered meanwhile.
 func TestTooManyBatchesToConceal(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -23,8 +23,8 @@ func (g *Generator) storeErr() error {
 	return g.cfg.Records.Err()
 }
 
-// leads reports whether this generator compares the database with the records: the one with the lowest run does, of those for which
-// the last comparison was a success.
+// leads reports whether this generator compares the database with the records: the one with the lowest run does, of
+// those for which the last comparison was a success.
 func (g *Generator) leads() bool {
 	own := g.installation()
 	return !g.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
@@ -32,7 +32,8 @@ func (g *Generator) leads() bool {
 	})
 }
 
-// alertRecords publishes an alert when the records have been lost, unfit or not to be written for recordsPatience, and its end.
+// alertRecords publishes an alert when the records have been lost, unfit or not to be written for recordsPatience, and
+// its end.
 func (g *Generator) alertRecords(now time.Time) {
 	if !g.phase.opened.Load() {
 		return

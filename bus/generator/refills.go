@@ -14,7 +14,8 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// LastRefills calls f with the last refill event of each tag in the event stream. With a tag it reads only the event of that one. Events are a hint: they may be late or lost.
+// LastRefills calls f with the last refill event of each tag in the event stream. With a tag it reads only the event of
+// that one. Events are a hint: they may be late or lost.
 func LastRefills(ctx context.Context, js jetstream.JetStream, tag string, f func(events.Refill)) error {
 	if tag != "" { // without a consumer: an operator may ask for thousands of tags
 		msg, err := audit.Last(ctx, js, wire.RefillSubject+tag)

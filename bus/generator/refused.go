@@ -22,9 +22,9 @@ const (
 	streakLasts = 10 * time.Minute
 )
 
-// streaks are the tags of which no request was answered with IDs, and no IDs were reserved, since some were refused. A rare tag whose requests are all
-// refused is a small part of all requests, so only an account of its own shows it. The zero value is ready. Its methods are
-// safe for concurrent use.
+// streaks are the tags of which no request was answered with IDs, and no IDs were reserved, since some were refused. A
+// rare tag whose requests are all refused is a small part of all requests, so only an account of its own shows it. The
+// zero value is ready. Its methods are safe for concurrent use.
 type streaks struct {
 	some atomic.Int64 // how many there are, so that a request of a healthy generator needs no lock
 
@@ -91,7 +91,8 @@ func (s *streaks) end(tag string) {
 	s.some.Store(int64(len(s.tags)))
 }
 
-// roomLocked reports whether another tag can be remembered. It forgets those that nobody asks for any more, if there are too many.
+// roomLocked reports whether another tag can be remembered. It forgets those that nobody asks for any more, if there
+// are too many.
 func (s *streaks) roomLocked(now time.Time) bool {
 	if s.tags == nil {
 		s.tags = make(map[string]*streak)

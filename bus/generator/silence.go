@@ -37,8 +37,8 @@ type deafness struct {
 	resting time.Duration // what is left of it
 }
 
-// look reports whether to reconnect now. overdue: no heartbeat came back in time. A reconnect that takes long does not shorten the
-// pause before the next one.
+// look reports whether to reconnect now. overdue: no heartbeat came back in time. A reconnect that takes long does not
+// shorten the pause before the next one.
 func (d *deafness) look(now time.Time, overdue, connected bool) bool {
 	passed := now.Sub(d.looked)
 	if !overdue || passed > heartbeatEvery {
@@ -132,8 +132,8 @@ func (s *issuer) renew(now time.Time) error {
 	return s.close()
 }
 
-// mayLeave reports whether a queue group may be left now: NATS delivers. Otherwise a reconnect is near, after which the generator must
-// leave again, see [leaving].
+// mayLeave reports whether a queue group may be left now: NATS delivers. Otherwise a reconnect is near, after which the
+// generator must leave again, see [leaving].
 func (g *Generator) mayLeave(now time.Time) bool {
 	_, lasted := g.group.pulse.silence(now)
 	return lasted <= overdue && g.cfg.Conn.IsConnected()

@@ -59,8 +59,8 @@ func (g *Generator) listen() error {
 	return nil
 }
 
-// work prepares, and refills until the context is done. The tags of the start are created while the allocator runs: it knows
-// by its watch which tags there are.
+// work prepares, and refills until the context is done. The tags of the start are created while the allocator runs: it
+// knows by its watch which tags there are.
 func (g *Generator) work(ctx context.Context) {
 	if err := g.prepare(ctx, g.join, g.warnOfStreams, g.open); err != nil {
 		g.fail(err)

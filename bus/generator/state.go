@@ -22,7 +22,8 @@ var (
 	errStarting = errors.New("the generator does not answer requests yet")
 )
 
-// busiestTags is how many tags with the highest rates the state lists, and endingTags how many of those that run out of IDs first.
+// busiestTags is how many tags with the highest rates the state lists, and endingTags how many of those that run out of
+// IDs first.
 const (
 	busiestTags = 20
 	endingTags  = 10

@@ -24,7 +24,8 @@ func withInvoice(t *testing.T, records allocator.Records) {
 	add(t, records, allocator.Tag{Name: "invoice", Order: allocator.Strict})
 }
 
-// report publishes a heartbeat of a generator that is not there, and waits until g has heard it. Flags are more fields of the JSON.
+// report publishes a heartbeat of a generator that is not there, and waits until g has heard it. Flags are more fields
+// of the JSON.
 func (r *running) report(t *testing.T, nc *nats.Conn, node, flags string) {
 	t.Helper()
 	gone := strings.Contains(flags, "gone")
@@ -104,7 +105,8 @@ func contested(r allocator.Records, run string, conflicts int) writing {
 	}}
 }
 
-// A request to claim IDs for another generator is answered with one run, or refused. One that cannot be read has no answer.
+// A request to claim IDs for another generator is answered with one run, or refused. One that cannot be read has no
+// answer.
 func TestClaimForAnotherGenerator(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -22,8 +22,9 @@ type FolderLook struct {
 	Installation string // that it belongs to; empty: none yet
 }
 
-// ExamineFolder looks whether a generator could start on a data folder. It changes nothing: if no generator uses
-// the folder, ExamineFolder writes a file of 1 MiB there and removes it. The error matches [fs.ErrNotExist] if there is no folder.
+// ExamineFolder looks whether a generator could start on a data folder. It changes nothing: if no generator uses the
+// folder, ExamineFolder writes a file of 1 MiB there and removes it. The error matches [fs.ErrNotExist] if there is no
+// folder.
 func ExamineFolder(path string) (look FolderLook, err error) {
 	if look.Path, err = filepath.Abs(path); err != nil {
 		return look, fmt.Errorf("--data-dir: %w", err)
@@ -58,8 +59,8 @@ func ExamineDatabase(ctx context.Context, p Place, have kvstore.Installation) er
 	return lookAt(ctx, database{p}, &have, false).verdict(have)
 }
 
-// ExamineZooKeeper is ExamineDatabase for a ZooKeeper. Where an installation has several ones, each for some workers, it does
-// not compare which of them this is.
+// ExamineZooKeeper is ExamineDatabase for a ZooKeeper. Where an installation has several ones, each for some workers,
+// it does not compare which of them this is.
 func ExamineZooKeeper(ctx context.Context, p Place, have kvstore.Installation) error {
 	first, last := int64(0), int64(-1) // no worker
 	if len(have.ZooKeepers) == 1 {

@@ -81,7 +81,8 @@ func OpenFolder(path, node string) (_ *Folder, err error) {
 	return f, nil
 }
 
-// CheckFolder returns an error if another generator runs on the folder. It writes nothing. belongs: the folder belongs to an installation.
+// CheckFolder returns an error if another generator runs on the folder. It writes nothing. belongs: the folder belongs
+// to an installation.
 func CheckFolder(path string) (belongs bool, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return false, fmt.Errorf("--data-dir: %w", err)

@@ -115,8 +115,8 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 	}
 }
 
-// look finds the owner of everything. Another generator may make the record, and claim the database or ZooKeeper, after look has
-// read that there is no record. So then it looks once more.
+// look finds the owner of everything. Another generator may make the record, and claim the database or ZooKeeper, after
+// look has read that there is no record. So then it looks once more.
 func (m *member) look(ctx context.Context) *facts {
 	f := m.lookOnce(ctx)
 	if f.record == free && (f.database.found|f.zooKeeper.found)&unusable != 0 {

@@ -38,8 +38,8 @@ type BackupRecord struct {
 	revision uint64 // in the bucket from which it was read
 }
 
-// backupBuckets are in the order of a backup. The tags come before the master key of opaque tags, which is written before the
-// first of them.
+// backupBuckets are in the order of a backup. The tags come before the master key of opaque tags, which is written
+// before the first of them.
 var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys}
 
 const backupFormat = "leafbus backup 2"

@@ -179,7 +179,8 @@ func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocat
 // errRemade: the record was written for a later bucket than the one that this generator knows.
 var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, bus.BucketTags)
 
-// misnamed is what there is of a record that names a later bucket, where the bucket was looked at since: a hand wrote it.
+// misnamed is what there is of a record that names a later bucket, where the bucket was looked at since: a hand wrote
+// it.
 func (b tagsBucket) misnamed(tag string, revision uint64) (allocator.Stored, error) {
 	b.saw(revision)
 	return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, fmt.Errorf("%w: key %s of bucket %s "+

@@ -144,8 +144,8 @@ func TestRecordsLostClockBehind(t *testing.T) {
 	}
 }
 
-// A record by hand that names a later bucket, which there is not, is a damaged one. All others go on, and an operator can
-// write over it.
+// A record by hand that names a later bucket, which there is not, is a damaged one. All others go on, and an operator
+// can write over it.
 func TestRecordOfNoBucket(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, natskit.Start(t))

@@ -27,8 +27,8 @@ type Restored struct {
 	Damaged []string
 }
 
-// restoreOrder writes the records that others depend on first. The master key comes before opaque tags. The record of the
-// installation comes last, because generators wait for it.
+// restoreOrder writes the records that others depend on first. The master key comes before opaque tags. The record of
+// the installation comes last, because generators wait for it.
 var restoreOrder = []string{bus.BucketKeys, bus.BucketWorkers, bus.BucketTags, bus.BucketInstallation}
 
 // Restore puts the records of a backup back. It makes missing buckets as generators make them. A record that is there

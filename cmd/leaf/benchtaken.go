@@ -12,7 +12,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 )
 
-// keepTaken creates the file of --taken. The function that it returns writes what the load took, and says what checks it.
+// keepTaken creates the file of --taken. The function that it returns writes what the load took, and says what checks
+// it.
 func (f *benchFlags) keepTaken(cmd *cobra.Command) (write func(*bench) error, err error) {
 	if f.taken == "" {
 		return func(*bench) error { return nil }, nil

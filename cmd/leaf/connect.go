@@ -159,8 +159,8 @@ func (c *connFlags) options(name string) ([]nats.Option, error) {
 	return opts, err
 }
 
-// reconnectDelay is the pause before a round of attempts to connect again. The first comes soon, because requests wait. All clients of a
-// restarted server come back within two seconds, but not all at once.
+// reconnectDelay is the pause before a round of attempts to connect again. The first comes soon, because requests wait.
+// All clients of a restarted server come back within two seconds, but not all at once.
 func reconnectDelay(round int) time.Duration {
 	if round <= 1 {
 		return rand.N(100 * time.Millisecond)

@@ -174,7 +174,8 @@ type advisedError struct {
 
 func advise(fix, format string, a ...any) error { return &advisedError{fmt.Errorf(format, a...), fix} }
 
-// remedy returns what to do about an error that says only that something does not answer or is not allowed; "": the error says it.
+// remedy returns what to do about an error that says only that something does not answer or is not allowed; "": the
+// error says it.
 func remedy(check string, err error) string {
 	silent := func(silence error) bool { return errors.Is(err, silence) }
 	_, network := errors.AsType[net.Error](err)

@@ -182,7 +182,8 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 	return fmt.Sprintf("%s: each copy is current", strings.Join(names, ", ")), nil
 }
 
-// keys looks for the master key of opaque tags. Whether there are such tags, and whether it fits them, each generator says.
+// keys looks for the master key of opaque tags. Whether there are such tags, and whether it fits them, each generator
+// says.
 func (d *doctor) keys(ctx context.Context, log *slog.Logger) (string, error) {
 	there, err := kvstore.HasMaster(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
 	const restore = "create no opaque tag, restart no generator, and restore the bucket: docs/security.md#when-keys-are-lost"

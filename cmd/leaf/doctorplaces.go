@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// littleRoom on the disk of the data folder is worth a warning, in bytes. By default, the event stream alone may become as large.
+	// littleRoom on the disk of the data folder is worth a warning, in bytes. By default, the event stream alone may
+	// become as large.
 	littleRoom = 256 << 20
 	// mostNamed is how many tags a finding names.
 	mostNamed = 3

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The groups of settings. A setting may also come from the environment and from a file. All other flags are arguments of
-// one command, and count only on the command line: a variable that is left over must not move a max_id.
+// The groups of settings. A setting may also come from the environment and from a file. All other flags are arguments
+// of one command, and count only on the command line: a variable that is left over must not move a max_id.
 const (
 	groupStart      = "Start here"
 	groupNATS       = "NATS"

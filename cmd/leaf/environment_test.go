@@ -46,8 +46,8 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// A new flag is an argument until somebody makes it a setting. These are the settings of all commands but serve: connection and
-// output, and those that serve has, too.
+// A new flag is an argument until somebody makes it a setting. These are the settings of all commands but serve:
+// connection and output, and those that serve has, too.
 func TestSettings(t *testing.T) {
 	cleanEnv(t)
 	root := newRoot()

@@ -57,11 +57,12 @@ func (f *layoutFlags) check() error {
 	return nil
 }
 
-// oldest is the beginning of 2027, in Unix ms. No installation has a layout that ended before, because a new one must last for a year. So the default
-// of --sequence-bits may depend on it.
+// oldest is the beginning of 2027, in Unix ms. No installation has a layout that ended before, because a new one must
+// last for a year. So the default of --sequence-bits may depend on it.
 const oldest = 1798761600000
 
-// timeBits are enough for 69 years or more, counted in these units: as many as the default layout has for milliseconds, and fewer for longer ones.
+// timeBits are enough for 69 years or more, counted in these units: as many as the default layout has for milliseconds,
+// and fewer for longer ones.
 func timeBits(unit time.Duration) int {
 	bits := snowflake.DefaultTimeBits
 	for ; unit > time.Millisecond; unit /= 10 {

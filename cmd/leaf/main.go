@@ -74,7 +74,8 @@ func run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	return exitFailed
 }
 
-// complaint is an error as commands with --json print it. Code, Reason and RetryAfterMS are those of a generator's reply, if it refused.
+// complaint is an error as commands with --json print it. Code, Reason and RetryAfterMS are those of a generator's
+// reply, if it refused.
 type complaint struct {
 	Message      string     `json:"message"`
 	Code         int        `json:"code,omitempty"`

@@ -69,7 +69,8 @@ func printNodes(cmd *cobra.Command, states []admin.State) error {
 		[]string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS", "VERSION"}, rows)
 }
 
-// httpOf is where a generator serves HTTP, as Prometheus names it: one that listens on all addresses is known by its host.
+// httpOf is where a generator serves HTTP, as Prometheus names it: one that listens on all addresses is known by its
+// host.
 func httpOf(s admin.State) string {
 	host, port, err := net.SplitHostPort(s.HTTP)
 	if err != nil {

@@ -107,8 +107,8 @@ func lookAt(ctx context.Context, js jetstream.JetStream, name string) streamLook
 	return streamLook{name: name, info: stream.CachedInfo()}
 }
 
-// infoDenied returns an error if NATS denied to ask for a stream, or to hear the answer. nats.go reports that only as the connection's
-// last error, which may be about another stream that was asked for meanwhile.
+// infoDenied returns an error if NATS denied to ask for a stream, or to hear the answer. nats.go reports that only as
+// the connection's last error, which may be about another stream that was asked for meanwhile.
 func infoDenied(nc *nats.Conn, stream string) error {
 	last := nc.LastError()
 	if !errors.Is(last, nats.ErrPermissionViolation) {
@@ -196,7 +196,8 @@ func (l look) streamLacks(before look) (lacks []lack) {
 	return lacks
 }
 
-// replicaLacks returns what is wrong with the replicas of a stream. before is what was known of it a moment ago; nil: nothing.
+// replicaLacks returns what is wrong with the replicas of a stream. before is what was known of it a moment ago; nil:
+// nothing.
 func replicaLacks(info, before *jetstream.StreamInfo) (lacks []string) {
 	cluster := info.Cluster
 	if cluster == nil || cluster.Leader == "" {
@@ -314,8 +315,8 @@ func (l look) notes() (notes []string) {
 	return notes
 }
 
-// settles returns how long nothing may change until the installation counts as redundant. A server with an empty disk may
-// count as current before it has copied the state. An embedded one is current when its generator says so. If no
+// settles returns how long nothing may change until the installation counts as redundant. A server with an empty disk
+// may count as current before it has copied the state. An embedded one is current when its generator says so. If no
 // generator answers there, it may be starting.
 func (l look) settles() time.Duration {
 	answers := make(map[string]bool)

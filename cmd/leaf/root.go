@@ -100,8 +100,8 @@ func checkArgs(cmd *cobra.Command) {
 	}
 }
 
-// argsOfUse is the Args of a command without one: as many as its Use names, such as "get TAG", "bench [TAG]" or "decode ID...".
-// The errors of cobra name no argument.
+// argsOfUse is the Args of a command without one: as many as its Use names, such as "get TAG", "bench [TAG]" or "decode
+// ID...". The errors of cobra name no argument.
 func argsOfUse(cmd *cobra.Command, args []string) error {
 	most := 0
 	for _, name := range strings.Fields(cmd.Use)[1:] {

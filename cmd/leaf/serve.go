@@ -95,8 +95,9 @@ func (s *serving) close() (err error) {
 	return err
 }
 
-// takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is written, so that a start that fails
-// for that leaves no data folder. Where the addresses of both are in use, the advice of NATS is good for both.
+// takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is written, so that a start
+// that fails for that leaves no data folder. Where the addresses of both are in use, the advice of NATS is good for
+// both.
 func (s *serving) takePorts(ctx context.Context) error {
 	var err error
 	s.belongs, err = installation.CheckFolder(s.dataDir)

@@ -86,16 +86,16 @@ func (s *serving) tryJoining(ctx context.Context) error {
 }
 
 const (
-	// jetStreamPatience is how long a start waits for somebody to answer for JetStream, unless the data folder belongs to an installation: a
-	// cluster that is starting may not have it yet.
+	// jetStreamPatience is how long a start waits for somebody to answer for JetStream, unless the data folder belongs
+	// to an installation: a cluster that is starting may not have it yet.
 	jetStreamPatience = 5 * time.Second
 	jetStreamAgain    = 200 * time.Millisecond
 	// jetStreamAnswers is how long the start waits for one answer.
 	jetStreamAnswers = time.Second
 )
 
-// awaitJetStream returns an error if nobody answers for JetStream. A JetStream that answers with an error, or late, is there: the generator waits
-// for it.
+// awaitJetStream returns an error if nobody answers for JetStream. A JetStream that answers with an error, or late, is
+// there: the generator waits for it.
 func (s *serving) awaitJetStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
 	for begun := time.Now(); ; {
 		ask, cancel := context.WithTimeout(ctx, jetStreamAnswers)

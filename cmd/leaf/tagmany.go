@@ -53,8 +53,9 @@ type outcome[T, R any] struct {
 	err    error
 }
 
-// forMany calls do for all, about atOnce at a time, and then done for each one in their order. It returns the error of done.
-// An interrupted command ends earlier, without an error. quiet: the progress is not shown, because done prints to the terminal.
+// forMany calls do for all, about atOnce at a time, and then done for each one in their order. It returns the error of
+// done. An interrupted command ends earlier, without an error. quiet: the progress is not shown, because done prints to
+// the terminal.
 func forMany[T, R any](
 	cmd *cobra.Command, all []T, atOnce int, quiet bool, do func(context.Context, T) (R, error), done func(T, R, error) error,
 ) error {

@@ -15,8 +15,8 @@ const For = 100 * time.Millisecond
 // most is how many records are remembered at least before those that are not fresh are forgotten.
 const most = 1000
 
-// Records are the records of keys that were read or written a moment ago. The methods are safe for concurrent use; the zero
-// value is empty.
+// Records are the records of keys that were read or written a moment ago. The methods are safe for concurrent use; the
+// zero value is empty.
 type Records[R any] struct {
 	mu      sync.Mutex
 	latest  map[string]known[R]

@@ -11,7 +11,8 @@ import (
 	"github.com/leafbus/leafbus/snowflake/place"
 )
 
-// A folder keeps its place when it is renamed. A copy has another, also one that gets the inode of a folder that is gone.
+// A folder keeps its place when it is renamed. A copy has another, also one that gets the inode of a folder that is
+// gone.
 func TestOf(t *testing.T) {
 	dir := t.TempDir()
 	data, moved := filepath.Join(dir, "data"), filepath.Join(dir, "moved")

@@ -96,8 +96,9 @@ func (r *Registry) encode(rec snowflake.Record, base int64) ([]byte, error) {
 // records are what ZooKeeper has.
 type records struct {
 	nodes map[int64]node // by worker
-	// rivals are the holders by second nodes of a worker. A node that was made at the same moment as another, and was never
-	// used, is not one of them when its reservation is over: its generator may have been killed before it could delete it.
+	// rivals are the holders by second nodes of a worker. A node that was made at the same moment as another, and was
+	// never used, is not one of them when its reservation is over: its generator may have been killed before it could
+	// delete it.
 	rivals map[int64]string
 	// made is how many nodes were ever made in the folder: the sequence number
 	// of the next.

@@ -78,7 +78,8 @@ func endSession(server string, greeting []byte) {
 	}
 }
 
-// faults are what can happen to a connection at a step. Those that last come first: end ends them, after a call has failed.
+// faults are what can happen to a connection at a step. Those that last come first: end ends them, after a call has
+// failed.
 var faults = []struct {
 	name   string
 	strike func(*steps) kit.Action
@@ -106,8 +107,8 @@ var faults = []struct {
 	{"silent and expired", func(s *steps) kit.Action { s.ending.Store(true); return kit.CutAfter }, nil},
 }
 
-// keeper is one that starts and reports as a generator does: it looks for its own record, whose incarnation it knows also
-// if the answer was lost, and else makes it.
+// keeper is one that starts and reports as a generator does: it looks for its own record, whose incarnation it knows
+// also if the answer was lost, and else makes it.
 type keeper struct {
 	*Registry
 	tb  testing.TB
@@ -148,7 +149,8 @@ func (k *keeper) reports() {
 	testkit.Eventually(k.tb, "it reports", func() bool { return k.try() == nil })
 }
 
-// holds demands that ZooKeeper says who the keeper is: one record, of its incarnation, and a temporary node of its session.
+// holds demands that ZooKeeper says who the keeper is: one record, of its incarnation, and a temporary node of its
+// session.
 func (k *keeper) holds(s *site) {
 	k.tb.Helper()
 	k.reports()
@@ -171,8 +173,8 @@ func newSteps(tb testing.TB, at int64, strike func(*steps) kit.Action) (*steps, 
 	return s, newKeeper(tb, behind), place
 }
 
-// At every step of a start and of two reports, what can happen to a connection happens. The keeper ends registered, once,
-// as the one that it was.
+// At every step of a start and of two reports, what can happen to a connection happens. The keeper ends registered,
+// once, as the one that it was.
 func TestEveryStep(t *testing.T) {
 	t.Parallel()
 	all, k, _ := newSteps(t, 0, nil)

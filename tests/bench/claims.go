@@ -15,7 +15,8 @@ const (
 	tagsFirstUse        = 10_000 // of a measurement
 )
 
-// claims compares refills from MySQL whose ranges are claimed in JetStream with refills whose ranges are claimed in memory.
+// claims compares refills from MySQL whose ranges are claimed in JetStream with refills whose ranges are claimed in
+// memory.
 func claims(l *lab) *table {
 	d := l.database()
 	tags := names(crowd)
@@ -43,8 +44,8 @@ func (d *database) record(records allocator.Records, tags []string) {
 	}))
 }
 
-// lostClaims measures how many ranges are lost because claims of one tag overtake each other. The generators do not hear
-// each other but by the watch.
+// lostClaims measures how many ranges are lost because claims of one tag overtake each other. The generators do not
+// hear each other but by the watch.
 func lostClaims(l *lab) *table {
 	d, s := l.database(), l.site()
 	t := newTable("one tag, refilled without a pause", "generators",
@@ -83,7 +84,8 @@ func lostClaims(l *lab) *table {
 	return t
 }
 
-// firstUses compares the first use of many tags in MySQL whose records are in JetStream with that of tags whose records are in memory.
+// firstUses compares the first use of many tags in MySQL whose records are in JetStream with that of tags whose records
+// are in memory.
 func firstUses(l *lab) *table {
 	d, s := l.database(), l.site()
 	const ours, base = 0, 1

@@ -45,8 +45,8 @@ func takes(l *lab) *table {
 	)
 }
 
-// connections compares callers that share a connection with callers that have one each. The echo shows what of the difference
-// is the cost of NATS itself.
+// connections compares callers that share a connection with callers that have one each. The echo shows what of the
+// difference is the cost of NATS itself.
 func connections(l *lab) *table {
 	const callers = 64
 	tag := tagNamed("bench", allocator.DefaultStep)

@@ -26,8 +26,8 @@ const (
 	farCallers = 4
 )
 
-// conflicts measures how generators of one strict tag share it. Each has as many callers, which ask it as its own HTTP face does: NATS
-// would bring a request to any of them.
+// conflicts measures how generators of one strict tag share it. Each has as many callers, which ask it as its own HTTP
+// face does: NATS would bring a request to any of them.
 func conflicts(l *lab) *table {
 	const ours, one = 0, 1
 	t := newTable("one strict tag, 64 callers", "generators",
@@ -93,7 +93,8 @@ func (u unnamed) Watch(ctx context.Context, f func(allocator.Update)) error {
 	})
 }
 
-// farAway measures a generator that hears from JetStream 100 ms late, beside a busy one that is near: with and without passing on.
+// farAway measures a generator that hears from JetStream 100 ms late, beside a busy one that is near: with and without
+// passing on.
 func farAway(l *lab) *table {
 	tag, claims := strictNamed("bench.strict"), new(claimCounts)
 	s := l.site()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// counters measures many strict tags, a counter for each customer: requests rarely share a write, so the disk's syncs are the bound. A
-// write and a sync in the same folder, of a record of the same size, are measured beside it: one after the other as JetStream syncs
-// those of a stream, and in as many files at a time as there are callers.
+// counters measures many strict tags, a counter for each customer: requests rarely share a write, so the disk's syncs
+// are the bound. A write and a sync in the same folder, of a record of the same size, are measured beside it: one after
+// the other as JetStream syncs those of a stream, and in as many files at a time as there are callers.
 func counters(l *lab) *table {
 	s, claims := l.site(), new(claimCounts)
 	s.generate(nil, claims.observe)

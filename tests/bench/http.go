@@ -17,9 +17,9 @@ import (
 	"github.com/leafbus/leafbus/bus/gateway"
 )
 
-// overHTTP compares requests for single IDs with requests to the least that
-// net/http can serve under the same limits of time and of header size: a handler that writes as many bytes as an ID has.
-// CPU is that of the whole process. The client needs the same for both.
+// overHTTP compares requests for single IDs with requests to the least that net/http can serve under the same limits of
+// time and of header size: a handler that writes as many bytes as an ID has. CPU is that of the whole process. The
+// client needs the same for both.
 func overHTTP(l *lab) *table {
 	face := l.site().faced(tagNamed("bench", allocator.DefaultStep))
 	l.serve(face.Run)

@@ -33,7 +33,8 @@ func opaqueTags(l *lab) *table {
 		of("p99 µs", ours, p99, thousands), of("plain", base, p99, thousands)), rows...)
 }
 
-// opaqueInProcess compares an ID of an opaque tag with one of a plain tag, from a generator in this process, as its HTTP face takes it.
+// opaqueInProcess compares an ID of an opaque tag with one of a plain tag, from a generator in this process, as its
+// HTTP face takes it.
 func opaqueInProcess(l *lab) *table {
 	plain := tagNamed("bench", allocator.DefaultStep)
 	domains := []opaque.Domain{opaque.Bits63, opaque.Bits53, "d12"}

@@ -27,7 +27,8 @@ func strictNamed(name string) allocator.Tag {
 	return allocator.Tag{Name: name, MaxID: 1, Order: allocator.Strict}
 }
 
-// claimCounts counts the claims of strict tags, of all generators that have it as their observer. The other methods do nothing.
+// claimCounts counts the claims of strict tags, of all generators that have it as their observer. The other methods do
+// nothing.
 type claimCounts struct {
 	writes, conflicts, passedOn atomic.Int64
 }
@@ -68,9 +69,9 @@ func (c *claimCounts) counted(w way) way {
 	}
 }
 
-// strictTags compares requests for IDs of a strict tag with requests for IDs of one in trend order, and to the echo. All generators
-// run in this process. The column least p50 has, for one caller, a write followed by an echo: no strict order is possible without
-// the write. For more callers, who share writes, it has the echo.
+// strictTags compares requests for IDs of a strict tag with requests for IDs of one in trend order, and to the echo.
+// All generators run in this process. The column least p50 has, for one caller, a write followed by an echo: no strict
+// order is possible without the write. For more callers, who share writes, it has the echo.
 func strictTags(l *lab) *table {
 	trend, strict := tagNamed("bench", allocator.DefaultStep), strictNamed("bench.strict")
 	type place struct {
@@ -121,8 +122,8 @@ func strictTags(l *lab) *table {
 	return t
 }
 
-// writeAndEcho is a way whose only caller writes a record of usual size by compare-and-set, from within the server's process as a
-// generator does, and then asks the echo.
+// writeAndEcho is a way whose only caller writes a record of usual size by compare-and-set, from within the server's
+// process as a generator does, and then asks the echo.
 func (l *lab) writeAndEcho(s *site, nc *nats.Conn) way {
 	state := s.state()
 	kv := must(state.JS.CreateKeyValue(l.ctx, jetstream.KeyValueConfig{Bucket: "bench", Storage: jetstream.FileStorage}))
@@ -136,7 +137,8 @@ func (l *lab) writeAndEcho(s *site, nc *nats.Conn) way {
 	})
 }
 
-// strictNext compares the client's Next of a strict tag, where callers share requests, with that of a tag in trend order.
+// strictNext compares the client's Next of a strict tag, where callers share requests, with that of a tag in trend
+// order.
 func strictNext(l *lab) *table {
 	trend, strict := tagNamed("bench", allocator.DefaultStep), strictNamed("bench.strict")
 	s := l.site()
@@ -156,8 +158,8 @@ func strictNext(l *lab) *table {
 		row{"Next", 1, ways}, row{"Next", 64, ways}, row{"Next", 1024, ways})
 }
 
-// strictMySQL compares requests for IDs of a strict tag with the two statements by which a database hands out increasing numbers,
-// one each request: Flickr's ticket server, and an UPDATE that returns the new value.
+// strictMySQL compares requests for IDs of a strict tag with the two statements by which a database hands out
+// increasing numbers, one each request: Flickr's ticket server, and an UPDATE that returns the new value.
 func strictMySQL(l *lab) *table {
 	d := l.database()
 	for _, statement := range []string{

@@ -197,8 +197,8 @@ func (p *process) setClock(by time.Duration) {
 	p.w.note("the clock of %s is off by %v", p.name, by)
 }
 
-// rename makes the next start one of a new node with the same data folder. If the old one says that its last events were
-// lost, its goodbye may be among them, and nothing else ends its alerts.
+// rename makes the next start one of a new node with the same data folder. If the old one says that its last events
+// were lost, its goodbye may be among them, and nothing else ends its alerts.
 func (m *machine) rename() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,8 +27,8 @@ var unheard = regexp.MustCompile(`these generators fell silent in the last hour:
 // change is a command that changes tags.
 type change struct {
 	args func() []string // for each attempt
-	// demand makes the judge demand what holds from then on; nil: nothing. Without a generator that did not hear of it, that
-	// is when the command has returned.
+	// demand makes the judge demand what holds from then on; nil: nothing. Without a generator that did not hear of it,
+	// that is when the command has returned.
 	demand func(r kit.Result, at time.Time)
 	done   bus.Reason // the refusal which says that a former attempt has changed the tag; empty: there is none
 }

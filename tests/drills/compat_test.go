@@ -19,8 +19,8 @@ func (c *natsCluster) serve(args ...string) *kit.Generator {
 	return kit.Join(c.t, c.all(), append([]string{"--replicas", "3"}, args...)...)
 }
 
-// Three generators on a cluster of each version serve under load, while leaders give up and servers are killed, and no ID comes
-// twice.
+// Three generators on a cluster of each version serve under load, while leaders give up and servers are killed, and no
+// ID comes twice.
 func TestCompatServes(t *testing.T) {
 	for _, version := range []string{"v2.9.21", "v2.10.29", "v2.11.9", embeddedVersion(t)} {
 		t.Run(version, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestCompatServes(t *testing.T) {
 	}
 }
 
-// A cluster of old servers is refused, and so is a good one in which a server is replaced by an old one: at the start, and by
-// generators that run.
+// A cluster of old servers is refused, and so is a good one in which a server is replaced by an old one: at the start,
+// and by generators that run.
 func TestCompatRefuses(t *testing.T) {
 	const old = "v2.9.20"
 	oldNATS, goodNATS := buildNATS(t, old), buildNATS(t, "v2.11.9")

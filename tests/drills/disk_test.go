@@ -117,7 +117,8 @@ func mountImage(t *testing.T, image string) *loopDisk {
 	return d
 }
 
-// copied returns the file system that a copy of the device gives at this moment: after a power failure, or on another machine.
+// copied returns the file system that a copy of the device gives at this moment: after a power failure, or on another
+// machine.
 func (d *loopDisk) copied() *loopDisk {
 	d.t.Helper()
 	image := filepath.Join(d.t.TempDir(), "image")
@@ -125,8 +126,9 @@ func (d *loopDisk) copied() *loopDisk {
 	return mountImage(d.t, image)
 }
 
-// The disk of a generator with an embedded server is full. The generator says so and is not ready. It is alive, because a restart
-// does not help. When there is room again, it ends, so that its supervisor starts it; what it had confirmed is there.
+// The disk of a generator with an embedded server is full. The generator says so and is not ready. It is alive, because
+// a restart does not help. When there is room again, it ends, so that its supervisor starts it; what it had confirmed
+// is there.
 func TestDrillFullDisk(t *testing.T) {
 	d := newSmallDisk(t, "16m")
 	args := []string{"--http", testkit.FreeAddress(t), "--tag", "order:200", "--events-max-bytes", "2000000"}
@@ -171,8 +173,8 @@ func TestDrillFullDisk(t *testing.T) {
 	}
 }
 
-// A start on a full disk fails with one sentence that names the folder. When there is room, the same command works and the node is
-// the same.
+// A start on a full disk fails with one sentence that names the folder. When there is room, the same command works and
+// the node is the same.
 func TestDrillStartOnFullDisk(t *testing.T) {
 	url := natskit.Start(t).ClientURL()
 	for name, args := range map[string][]string{
@@ -221,8 +223,8 @@ func TestDrillPowerFailure(t *testing.T) {
 	}
 }
 
-// A generator is frozen, an image of its volume is started elsewhere, and it thaws: no snowflake comes twice. Chaos copies
-// folders, which then have other inodes.
+// A generator is frozen, an image of its volume is started elsewhere, and it thaws: no snowflake comes twice. Chaos
+// copies folders, which then have other inodes.
 func TestDrillThawBesideImage(t *testing.T) {
 	for _, pause := range []time.Duration{1200 * time.Millisecond, 6 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
 
-// move is an installation of Leaf that moves to Leafbus, step by step of docs/moving.md. Leaf is tests/oldleaf: a program that
-// reserves as Leaf does.
+// move is an installation of Leaf that moves to Leafbus, step by step of docs/moving.md. Leaf is tests/oldleaf: a
+// program that reserves as Leaf does.
 type move struct {
 	t          *testing.T
 	dsn        string // with all rights
@@ -112,8 +112,8 @@ func (m *move) leaf(args ...string) string {
 	return r.Stdout
 }
 
-// serve starts the generators with the flags of the page. Those that run are restarted, one after the other. A short step lets both
-// programs reserve often.
+// serve starts the generators with the flags of the page. Those that run are restarted, one after the other. A short
+// step lets both programs reserve often.
 func (m *move) serve(flags []string) {
 	m.t.Helper()
 	for i, g := range m.generators {
@@ -135,7 +135,8 @@ func (m *move) oldHTTP() []string {
 	return []string{"http://" + m.addresses[0], "http://" + m.addresses[1]}
 }
 
-// moment lets callers take IDs of all tags, from these addresses and, if client, over NATS. No ID of any moment may come twice.
+// moment lets callers take IDs of all tags, from these addresses and, if client, over NATS. No ID of any moment may
+// come twice.
 func (m *move) moment(name string, client bool, addresses ...[]string) {
 	m.t.Helper()
 	m.t.Log(name)
@@ -156,8 +157,8 @@ func (m *move) moment(name string, client bool, addresses ...[]string) {
 	}
 }
 
-// Callers move from the old ones to generators and back, and then for good, along the commands of docs/moving.md, while programs are
-// killed. No ID comes twice in any moment.
+// Callers move from the old ones to generators and back, and then for good, along the commands of docs/moving.md, while
+// programs are killed. No ID comes twice in any moment.
 func TestDrillLeafMove(t *testing.T) {
 	m := newMove(t)
 	m.moment("1. only the old ones", false, m.oldHTTP())

@@ -115,8 +115,8 @@ func (n *night) firing(name string) map[string]string {
 	return nil
 }
 
-// wakes waits for an alert of a rule. The runbook must have its section, which leads to the command, and the command must print the
-// texts, which name the cause.
+// wakes waits for an alert of a rule. The runbook must have its section, which leads to the command, and the command
+// must print the texts, which name the cause.
 func (n *night) wakes(name, command string, texts ...string) {
 	n.t.Helper()
 	var annotations map[string]string

@@ -112,7 +112,8 @@ func floodNATS(t *testing.T, url string) *flood {
 	}}
 }
 
-// floodHTTP floods the tag order through 2,000 connections. A caller that finds none free gives up: that counts as refused.
+// floodHTTP floods the tag order through 2,000 connections. A caller that finds none free gives up: that counts as
+// refused.
 func floodHTTP(t *testing.T, url string) *flood {
 	client := &http.Client{Timeout: 2 * hasty, Transport: &http.Transport{MaxIdleConnsPerHost: 2000}}
 	t.Cleanup(client.CloseIdleConnections)
@@ -153,8 +154,8 @@ func slow(t *testing.T, g *kit.Generator) {
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// Callers ask for 0.5 to 5 times as many IDs as a generator can give. No ID comes twice, and after the overload it answers again.
-// The table is that of docs/speed.md.
+// Callers ask for 0.5 to 5 times as many IDs as a generator can give. No ID comes twice, and after the overload it
+// answers again. The table is that of docs/speed.md.
 func TestDrillOverload(t *testing.T) {
 	for _, way := range []string{"joined", "embedded", "HTTP"} {
 		t.Run(way, func(t *testing.T) {

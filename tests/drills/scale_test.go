@@ -44,7 +44,8 @@ const (
 	auditMemory = 512 << 20
 )
 
-// An audit of 100,000 tags and a million refill events, with gaps, prints how long it takes and how much memory it holds.
+// An audit of 100,000 tags and a million refill events, with gaps, prints how long it takes and how much memory it
+// holds.
 func TestDrillAuditOfAMillionEvents(t *testing.T) {
 	url := natskit.Start(t).ClientURL()
 	kit.Join(t, url, "--events-max-bytes", "4294967296")

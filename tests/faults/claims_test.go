@@ -147,8 +147,8 @@ var claims = []scenario{
 		},
 	},
 	{
-		// A generator with the master key in memory goes on, and writes it back. After a restart nobody has it: then none makes
-		// another one, or a bucket that would prevent a restore.
+		// A generator with the master key in memory goes on, and writes it back. After a restart nobody has it: then
+		// none makes another one, or a bucket that would prevent a restore.
 		fault: "the keys of opaque tags are lost", in: []setup{kvAlone}, tags: none,
 		strike: func(in *installation) {
 			in.take(coupon)

@@ -37,7 +37,8 @@ type tags struct {
 	buffers map[string]*buffer
 }
 
-// refresh adds the tags that are new in the table, and drops those that are gone. An empty table drops none, as in Leaf.
+// refresh adds the tags that are new in the table, and drops those that are gone. An empty table drops none, as in
+// Leaf.
 func (t *tags) refresh() {
 	names, err := t.names()
 	if err != nil {
@@ -102,8 +103,8 @@ type buffer struct {
 	loaded  time.Time
 }
 
-// take returns an ID. The first request loads the first segment, and all others wait for that. Later ones are loaded beside the
-// requests, as soon as a tenth of the current one is used.
+// take returns an ID. The first request loads the first segment, and all others wait for that. Later ones are loaded
+// beside the requests, as soon as a tenth of the current one is used.
 func (b *buffer) take() (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,7 +196,8 @@ func (b *buffer) adopt(s segment, least int64) {
 	b.step, b.least = s.step, least
 }
 
-// nextStep is the step of the next load; 0: the table's, as the first two are. Later ones depend on the time since the last.
+// nextStep is the step of the next load; 0: the table's, as the first two are. Later ones depend on the time since the
+// last.
 func (b *buffer) nextStep() int64 {
 	if b.loads < 2 {
 		return 0

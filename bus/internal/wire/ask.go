@@ -48,8 +48,8 @@ func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f f
 	}
 }
 
-// Away returns an error while the connection is lost. nats.go would send a request after the reconnect, when nobody waits
-// for the answer any more.
+// Away returns an error while the connection is lost. nats.go would send a request after the reconnect, when nobody
+// waits for the answer any more.
 func Away(nc *nats.Conn) error {
 	if nc.Status() != nats.RECONNECTING {
 		return nil

@@ -28,15 +28,15 @@ const (
 	lastLook  = 5 * time.Second
 )
 
-// Denied returns the denial of an inbox, or since before of something that the caller publishes. A client subscribes to its
-// inbox once, so its denial may be older than the request.
+// Denied returns the denial of an inbox, or since before of something that the caller publishes. A client subscribes to
+// its inbox once, so its denial may be older than the request.
 func Denied(nc *nats.Conn, before error, inbox string, publishes func(subject string) bool) error {
 	return cmp.Or(InboxDenied(nc, nil, inbox), PublishDenied(nc, before, publishes))
 }
 
 // Probe subscribes to an inbox, and publishes on a subject where a message without a reply subject does nothing (empty:
-// there is none). It returns a denial of either. made is false if another probe of the connection is under way: two would
-// hide each other's denials.
+// there is none). It returns a denial of either. made is false if another probe of the connection is under way: two
+// would hide each other's denials.
 func Probe(
 	ctx context.Context, nc *nats.Conn, harmless string, publishes func(subject string) bool,
 ) (made bool, denial error) {
