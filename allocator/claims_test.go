@@ -233,7 +233,7 @@ func TestClaimAgain(t *testing.T) {
 					return nil
 				}
 				if conflicts++; c.other { // what it writes must not be lost
-					w.write("order", func(s allocator.Stored) (allocator.Tag, error) { s.Description += "x"; return s.Tag, nil })
+					w.write("order", func(s allocator.Stored) (allocator.Tag, error) { s.Description += "+"; return s.Tag, nil })
 					return nil
 				}
 				return allocator.ErrConflict
@@ -250,7 +250,7 @@ func TestClaimAgain(t *testing.T) {
 				want = ids(5, 5)
 			}
 			g.want("order", 1, want.First, want.Last)
-			if text := w.record("order").Description; c.other && c.again == 0 && text != "xxx" {
+			if text := w.record("order").Description; c.other && c.again == 0 && text != "+++" {
 				t.Errorf("the description is %q", text)
 			}
 			if advances := len(slices.DeleteFunc(g.called(true), func(call string) bool { return call != "advance" })); advances > 1 {

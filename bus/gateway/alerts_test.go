@@ -13,8 +13,8 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// tell returns an event that a generator tells so long after noon.
-func tell(node, what, key string, after time.Duration, body any) events.Event {
+// eventOf returns an event that a generator publishes so long after noon.
+func eventOf(node, what, key string, after time.Duration, body any) events.Event {
 	severity := "alert"
 	switch body.(type) {
 	case events.Recovered, events.Node:
@@ -27,19 +27,19 @@ func tell(node, what, key string, after time.Duration, body any) events.Event {
 }
 
 func starved(node, tag string, after time.Duration) events.Event {
-	return tell(node, "segment.starved", tag, after, events.Starved{Node: node, Tag: tag})
+	return eventOf(node, "segment.starved", tag, after, events.Starved{Node: node, Tag: tag})
 }
 
 func recovered(node, tag, episode string, after time.Duration) events.Event {
-	return tell(node, "segment.recovered", tag, after, events.Recovered{Node: node, Tag: tag, Episode: episode})
+	return eventOf(node, "segment.recovered", tag, after, events.Recovered{Node: node, Tag: tag, Episode: episode})
 }
 
 func node(name, what string, after time.Duration) events.Event {
-	return tell(name, "node."+what, name, after, events.Node{Node: name})
+	return eventOf(name, "node."+what, name, after, events.Node{Node: name})
 }
 
 func worker(name, what string, after time.Duration) events.Event {
-	e := tell(name, "worker."+what, "7", after, events.Worker{Node: name, Worker: 7})
+	e := eventOf(name, "worker."+what, "7", after, events.Worker{Node: name, Worker: 7})
 	if what == "acquired" {
 		e.Severity = "info"
 	}
@@ -47,7 +47,7 @@ func worker(name, what string, after time.Duration) events.Event {
 }
 
 func skewed(name string, after time.Duration) events.Event {
-	return tell(name, "clock.skewed", name, after, events.ClockSkewed{Node: name})
+	return eventOf(name, "clock.skewed", name, after, events.ClockSkewed{Node: name})
 }
 
 // published is an event that another generator than the one it is about has published.
@@ -96,9 +96,9 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 			}, 2, []string{"starved 4 b -", "starved 2 a -", "starved 3 b 4s", "starved 1 a 9s"}},
 		"of a lost generator, and another one publishes the end": {
 			[]events.Event{
-				published("b", tell("a", "node.lost", "a", 0, events.Lost{Node: "a"})),
-				tell("a", "node.recovered", "a", second, events.Recovered{Node: "a", Episode: "stale"}),
-				published("c", tell("a", "node.recovered", "a", 2*second, events.Recovered{Node: "a", Episode: events.EpisodeLost})),
+				published("b", eventOf("a", "node.lost", "a", 0, events.Lost{Node: "a"})),
+				eventOf("a", "node.recovered", "a", second, events.Recovered{Node: "a", Episode: "stale"}),
+				published("c", eventOf("a", "node.recovered", "a", 2*second, events.Recovered{Node: "a", Episode: events.EpisodeLost})),
 			}, 0, []string{"lost a a 2s"}},
 		"its generator stops": {
 			[]events.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
@@ -107,7 +107,7 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 		"told by the same process before it could serve": {
 			[]events.Event{
 				starved("a", "before", 0), starved("a", "order", 2*second),
-				tell("a", "node.started", "a", 3*second, events.Node{Node: "a", Started: noon.Add(second)}),
+				eventOf("a", "node.started", "a", 3*second, events.Node{Node: "a", Started: noon.Add(second)}),
 			}, 1, []string{"starved order a -", "starved before a 1s"}},
 		"a worker's, and the next process has one": {
 			[]events.Event{worker("a", "expiring", 0), worker("a", "acquired", second)}, 0, []string{"expiring 7 a 1s"}},

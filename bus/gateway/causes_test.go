@@ -13,7 +13,7 @@ import (
 )
 
 func failed(node, tag string, after time.Duration, why string) events.Event {
-	return tell(node, "segment.refill_failed", tag, after, events.RefillFailed{Node: node, Tag: tag, Error: why})
+	return eventOf(node, "segment.refill_failed", tag, after, events.RefillFailed{Node: node, Tag: tag, Error: why})
 }
 
 const (
@@ -40,11 +40,11 @@ func causes(v feedView) (list []string) {
 func TestCauses(t *testing.T) {
 	t.Parallel()
 	second := time.Second
-	lost := published("a", tell("c", "node.lost", "c", 9*second, events.Lost{Node: "c"}))
+	lost := published("a", eventOf("c", "node.lost", "c", 9*second, events.Lost{Node: "c"}))
 	regressed := func(tag string, action allocator.Action) events.Event {
-		return tell("a", "segment.regressed", tag, 0, events.Regressed{Node: "a", Tag: tag, Action: action})
+		return eventOf("a", "segment.regressed", tag, 0, events.Regressed{Node: "a", Tag: tag, Action: action})
 	}
-	expiring := tell("a", "worker.expiring", "7", 0, events.Worker{Node: "a", Worker: 7, ReservedUntilMS: noon.Add(30 * second).UnixMilli()})
+	expiring := eventOf("a", "worker.expiring", "7", 0, events.Worker{Node: "a", Worker: 7, ReservedUntilMS: noon.Add(30 * second).UnixMilli()})
 	for name, c := range map[string]struct {
 		events []events.Event
 		lasts  float64 // of the first generator; 0: nothing fails
@@ -56,7 +56,7 @@ func TestCauses(t *testing.T) {
 			}, 5, []string{"mysql refused: 2 keys, 1 dry, a+b, 5 alerts"}},
 		"a dead JetStream, with tags in MySQL and strict tags": {
 			[]events.Event{
-				failed("a", "order", 0, noRecord), failed("a", "MySQL", 0, noKV), tell("a", "records.unavailable", "a", 0, events.RecordsUnavailable{Node: "a"}),
+				failed("a", "order", 0, noRecord), failed("a", "MySQL", 0, noKV), eventOf("a", "records.unavailable", "a", 0, events.RecordsUnavailable{Node: "a"}),
 			}, 5, []string{"jetstream ends: 2 keys, 0 dry, a, 3 alerts"}},
 		"requests that waited in vain beside a store that works": {
 			[]events.Event{starved("a", "1", 0), failed("a", "2", second, noMySQL)}, 5,

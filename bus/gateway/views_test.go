@@ -196,7 +196,7 @@ func TestFeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell := func(subject, id string, after time.Duration, body string) {
+	publish := func(subject, id string, after time.Duration, body string) {
 		t.Helper()
 		if _, err := js.PublishMsg(t.Context(), alertMessage(subject, id, after, body)); err != nil {
 			t.Fatal(err)
@@ -207,9 +207,9 @@ func TestFeed(t *testing.T) {
 		_, err := js.Stream(t.Context(), events.Stream)
 		return err == nil
 	})
-	tell(starved+"a", "1", -time.Hour, `{"node":"n","tag":"a","waiting":1}`)
-	tell(recovered+"a", "2", -time.Minute, `{"node":"n","tag":"a","episode":"starved"}`)
-	tell(starved+"b.c", "3", -time.Minute, `{"node":"n","tag":"b.c","waiting":2}`)
+	publish(starved+"a", "1", -time.Hour, `{"node":"n","tag":"a","waiting":1}`)
+	publish(recovered+"a", "2", -time.Minute, `{"node":"n","tag":"a","episode":"starved"}`)
+	publish(starved+"b.c", "3", -time.Minute, `{"node":"n","tag":"b.c","waiting":2}`)
 
 	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Conn, c.Listener = g.Conn(), listen(t) })
 	run(t, s)
@@ -221,7 +221,7 @@ func TestFeed(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	testkit.Eventually(t, "an event is heard", func() bool { // as soon as it listens
-		tell(recovered+"b.c", nats.NewInbox(), 0, `{"node":"n","tag":"b.c","episode":"starved"}`)
+		publish(recovered+"b.c", nats.NewInbox(), 0, `{"node":"n","tag":"b.c","episode":"starved"}`)
 		return len(f.view(nil).Events) > 0
 	})
 	if v := f.view(nil); v.Lasting != 0 || v.Events[0].Type != "leaf.segment.recovered" || v.Events[0].Node != "n" || v.Events[0].Key != "b.c" {
