@@ -39,6 +39,7 @@ const (
 	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
 	codeNoLeader     jetstream.ErrorCode = 10008 // JSClusterNotAvailErr
 	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
+	codeNotCreated   jetstream.ErrorCode = 10049 // JSStreamCreateErrF
 )
 
 // ErrNoJetStream says that no server answers for JetStream. That may pass: the servers with
@@ -96,6 +97,10 @@ func makeStream(
 	}
 	err := replicate(ctx, cfg, func(replicas int) error {
 		err := create(replicas, 0)
+		if code(err) == codeNotCreated {
+			// A server that still removes the files of a deleted stream refuses the new one 2 times in 1,000.
+			err = create(replicas, 0)
+		}
 		if code(err) == codeNeedsSize {
 			err = shrink(size, func(maxBytes int64) error {
 				err := create(replicas, maxBytes)
