@@ -14,23 +14,23 @@ import (
 	"github.com/leafbus/leafbus/bus/events"
 )
 
-// tagsAdvance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the
-// generators that are heard, and its refill events, of which the last need not be the highest: after a restore an empty
-// generator claims low ranges. It is for what nobody running knows by itself: these raise a record that was set back. A
-// generator that made the last or the highest claim, by the record or by the events, and that is not heard may know
-// more: then an operator must say so.
-func (g *Generator) tagsAdvance(ctx context.Context, req admin.AdvanceRequest) (admin.TagAdvance, error) {
+// advance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the generators
+// that are heard, and its refill events, of which the last need not be the highest: after a restore an empty generator
+// claims low ranges. It is for what nobody running knows by itself: these raise a record that was set back. A generator
+// that made the last or the highest claim, by the record or by the events, and that is not heard may know more: then an
+// operator must say so.
+func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin.TagAdvance, error) {
 	none := admin.TagAdvance{}
-	s, err := g.get(ctx, req.Tag)
+	s, err := t.stored(ctx, req.Tag)
 	if err != nil {
 		return none, err
 	}
-	known, err := g.askKnown(ctx, s.Name)
+	known, err := t.peers.askKnown(ctx, s.Name)
 	if err != nil {
 		return none, unconfirmed(err, "max_id was not moved: send it again")
 	}
 	var last, highest events.Refill
-	err = Refills(ctx, g.cfg.JS, s.Name, func(r events.Refill) {
+	err = Refills(ctx, t.cfg.JS, s.Name, func(r events.Refill) {
 		if last = r; r.Last > highest.Last {
 			highest = r
 		}
@@ -38,32 +38,34 @@ func (g *Generator) tagsAdvance(ctx context.Context, req admin.AdvanceRequest) (
 	if err != nil {
 		return none, fmt.Errorf("the refill events of %s cannot be read, and max_id was not moved: %w", s.Name, err)
 	}
-	seen, silent := max(known.End, known.Floor, g.alloc.Seen(s.Name), highest.Last+1), []string{s.Last.Node, last.Node, highest.Node}
-	heard := map[string]bool{"": true, g.cfg.Node: true}
-	for _, b := range g.group.present(time.Now()) {
-		heard[b.Node] = true
-	}
-	silent = slices.DeleteFunc(silent, func(node string) bool { return heard[node] || slices.Contains(req.Without, node) })
-	slices.Sort(silent)
-	silent = slices.Compact(silent)
-	if len(silent) > 0 && req.MaxID == nil {
+	seen := max(known.End, known.Floor, t.alloc.Seen(s.Name), highest.Last+1)
+	if req.MaxID != nil {
+		seen = max(seen, int64(*req.MaxID))
+	} else if silent := t.silent(req.Without, s.Last.Node, last.Node, highest.Node); len(silent) > 0 {
 		return none, conflict("generator %s claimed IDs of %s and is not heard, so it may know of more: start it, or give --max-id above all IDs "+
 			"that your services got, or --without %s if its data folder is lost",
 			strings.Join(silent, ", "), s.Name, strings.Join(silent, ","))
 	}
-	if req.MaxID != nil {
-		seen = max(seen, int64(*req.MaxID))
-	}
 	for {
 		to := bus.ID(max(s.MaxID, s.Floor, seen))
-		changed, err := g.tagsUpdate(ctx, admin.TagUpdate{Tag: s.Name, MaxID: &to, Force: true})
+		changed, err := t.update(ctx, admin.TagUpdate{Tag: s.Name, MaxID: &to, Force: true})
 		if !errors.Is(err, allocator.ErrConflict) {
 			return admin.TagAdvance{TagChange: changed, Was: bus.ID(s.MaxID)}, err
 		}
 		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
-		g.hold(s.Name)
-		if s, err = g.get(ctx, req.Tag); err != nil {
+		t.peers.hold(s.Name)
+		if s, err = t.stored(ctx, req.Tag); err != nil {
 			return none, err
 		}
 	}
+}
+
+// silent returns those of these nodes that are not heard, and that are not in without.
+func (t *tagAdmin) silent(without []string, nodes ...string) []string {
+	expected := append([]string{"", t.cfg.Node}, without...)
+	for _, b := range t.group.present(time.Now()) {
+		expected = append(expected, b.Node)
+	}
+	slices.Sort(nodes)
+	return slices.DeleteFunc(slices.Compact(nodes), func(node string) bool { return slices.Contains(expected, node) })
 }

@@ -110,28 +110,22 @@ func (g *Generator) answer(kind Kind, transport Transport) Answer {
 
 // served ends the account of a request that was answered, with n IDs.
 func (g *Generator) served(a Answer, n int64) {
-	if a.Kind != AdminKind {
-		g.counts.requests.Add(1)
-		g.counts.ids.Add(n)
-	}
+	g.counts.requests.Add(1)
+	g.counts.ids.Add(n)
 	a.IDs = n
 	g.counts.streaks.served(a.Tag)
 	g.observe(a)
 }
 
-// refused ends the account of a request that is answered with an error. That of an operator, or of the dashboard, is no
-// caller who gets no IDs.
+// refused ends the account of a request that is answered with an error.
 func (g *Generator) refused(a Answer, err error) *bus.Error {
 	e := toError(err)
 	a.Reason = e.Reason
 	defer g.observe(a)
-	if a.Kind == AdminKind {
-		return e
-	}
 	g.counts.refused(e.Reason)
 	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
 	g.alloc.Refused(a.Tag, err)
-	return g.public(e, err)
+	return public(g.log, e, err)
 }
 
 // observe reports the end of a request to the observer.

@@ -7,7 +7,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // An opaque tag has numbers, which are reserved, remembered, reported and lent like the IDs of any tag. Only an
@@ -97,36 +96,4 @@ func mostIDs(d opaque.Domain, asJSON bool, size int64) int64 {
 	two := len(bus.AppendReply(nil, []bus.Range{last, last}, asJSON))
 	const digits = 19 // of the count in JSON, of which one is in the reply of one
 	return max((size-int64(one)-digits)/int64(two-one)+1, 1)
-}
-
-// tagsReveal returns the numbers of IDs of an opaque tag.
-func (g *Generator) tagsReveal(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
-	none := admin.Revealed{}
-	if err := allocator.CheckTag(req.Tag); err != nil {
-		return none, err
-	}
-	if n := len(req.IDs); n < 1 || n > admin.MostRevealed {
-		return none, badRequest("%d IDs: want 1 to %d", n, admin.MostRevealed)
-	}
-	s, err := g.alloc.Load(ctx, req.Tag)
-	switch {
-	case err != nil:
-		return none, err
-	case s.Revision == 0:
-		return none, fmt.Errorf("%s: %w", req.Tag, allocator.ErrUnknownTag)
-	case s.Order.Domain() == "":
-		return none, badRequest("%s is not opaque: its numbers are its IDs", req.Tag)
-	}
-	p, err := g.cfg.Keys.Permutation(ctx, s.Tag)
-	if err != nil {
-		return none, err
-	}
-	r := admin.Revealed{Tag: req.Tag, Numbers: make([]bus.ID, len(req.IDs))}
-	for i, id := range req.IDs {
-		if !p.Has(int64(id)) {
-			return none, badRequest("%d is no ID of %s: they are from 1 to %d", id, req.Tag, p.Domain().Last())
-		}
-		r.Numbers[i] = bus.ID(p.Reveal(int64(id)))
-	}
-	return r, nil
 }

@@ -3,6 +3,7 @@ package generator
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -17,42 +18,63 @@ import (
 // overloadedRetry is after how long callers that were refused for overload should retry.
 const overloadedRetry = 100 * time.Millisecond
 
+// codes has the code of each reason.
+var codes = map[bus.Reason]int{
+	bus.BadRequest: 400, bus.BadTag: 400, bus.Paused: 403, bus.UnknownTag: 404, bus.Exists: 409, bus.Conflict: 409,
+	bus.BatchTooLarge: 413, bus.Overloaded: 429, bus.QuotaExceeded: 429, bus.Internal: 500, bus.StoreUnavailable: 503,
+	bus.ClockBackwards: 503, bus.NoWorkerID: 503, bus.Draining: 503, bus.TimedOut: 504, bus.Exhausted: 507,
+}
+
+// reasons has the reasons of the errors of the packages below. The first that an error matches counts.
+var reasons = []struct {
+	err    error
+	reason bus.Reason
+}{
+	{allocator.ErrUncertain, bus.TimedOut},
+	{allocator.ErrUnavailable, bus.StoreUnavailable}, // before the others: its cause may be one of them
+	{allocator.ErrTagsLost, bus.StoreUnavailable},
+	{allocator.ErrBadTag, bus.BadTag},
+	{allocator.ErrBadCount, bus.BadRequest},
+	{allocator.ErrBadValue, bus.BadRequest},
+	{allocator.ErrPaused, bus.Paused},
+	{allocator.ErrUnknownTag, bus.UnknownTag},
+	{allocator.ErrExists, bus.Exists},
+	{allocator.ErrConflict, bus.Conflict},
+	{allocator.ErrBatchTooLarge, bus.BatchTooLarge},
+	{allocator.ErrOverloaded, bus.Overloaded},
+	{allocator.ErrQuota, bus.QuotaExceeded},
+	{allocator.ErrClosed, bus.Draining},
+	{allocator.ErrTimedOut, bus.TimedOut},
+	{allocator.ErrExhausted, bus.Exhausted},
+	{snowflake.ErrNotAnID, bus.BadRequest},
+	{snowflake.ErrOverloaded, bus.Overloaded},
+	{snowflake.ErrClockBackwards, bus.ClockBackwards},
+	{snowflake.ErrNoWorker, bus.NoWorkerID},
+	{snowflake.ErrTimedOut, bus.TimedOut},
+	{snowflake.ErrExhausted, bus.Exhausted},
+}
+
+// newError returns the error of a reason.
+func newError(reason bus.Reason, format string, a ...any) *bus.Error {
+	return &bus.Error{Code: codes[reason], Reason: reason, Message: fmt.Sprintf(format, a...)}
+}
+
+func conflict(format string, a ...any) *bus.Error { return newError(bus.Conflict, format, a...) }
+
+func badRequest(format string, a ...any) *bus.Error { return newError(bus.BadRequest, format, a...) }
+
+// unconfirmed is the error of a change that some generators may not have applied.
+func unconfirmed(err error, then string) error { return newError(bus.TimedOut, "%v; %s", err, then) }
+
 // toError maps the errors of the packages below to codes and reasons. No other place does.
 func toError(err error) *bus.Error {
 	if known, ok := errors.AsType[*bus.Error](err); ok {
 		return known
 	}
-	e := &bus.Error{Code: 500, Reason: bus.Internal, Message: err.Error()}
-	for _, m := range []struct {
-		err    error
-		code   int
-		reason bus.Reason
-	}{
-		{allocator.ErrUncertain, 504, bus.TimedOut},
-		{allocator.ErrUnavailable, 503, bus.StoreUnavailable}, // before the others: its cause may be one of them
-		{allocator.ErrTagsLost, 503, bus.StoreUnavailable},
-		{allocator.ErrBadTag, 400, bus.BadTag},
-		{allocator.ErrBadCount, 400, bus.BadRequest},
-		{allocator.ErrBadValue, 400, bus.BadRequest},
-		{allocator.ErrPaused, 403, bus.Paused},
-		{allocator.ErrUnknownTag, 404, bus.UnknownTag},
-		{allocator.ErrExists, 409, bus.Exists},
-		{allocator.ErrConflict, 409, bus.Conflict},
-		{allocator.ErrBatchTooLarge, 413, bus.BatchTooLarge},
-		{allocator.ErrOverloaded, 429, bus.Overloaded},
-		{allocator.ErrQuota, 429, bus.QuotaExceeded},
-		{allocator.ErrClosed, 503, bus.Draining},
-		{allocator.ErrTimedOut, 504, bus.TimedOut},
-		{allocator.ErrExhausted, 507, bus.Exhausted},
-		{snowflake.ErrNotAnID, 400, bus.BadRequest},
-		{snowflake.ErrOverloaded, 429, bus.Overloaded},
-		{snowflake.ErrClockBackwards, 503, bus.ClockBackwards},
-		{snowflake.ErrNoWorker, 503, bus.NoWorkerID},
-		{snowflake.ErrTimedOut, 504, bus.TimedOut},
-		{snowflake.ErrExhausted, 507, bus.Exhausted},
-	} {
-		if errors.Is(err, m.err) {
-			e.Code, e.Reason = m.code, m.reason
+	e := newError(bus.Internal, "%v", err)
+	for _, r := range reasons {
+		if errors.Is(err, r.err) {
+			e = newError(r.reason, "%v", err)
 			break
 		}
 	}
@@ -73,7 +95,7 @@ func toError(err error) *bus.Error {
 
 // public returns e, which was made of err, as callers may read it. The causes of these reasons name hosts, databases,
 // users and folders: operators find them in the log, in the alerts, in the readiness and with `leaf doctor`.
-func (g *Generator) public(e *bus.Error, err error) *bus.Error {
+func public(log *slog.Logger, e *bus.Error, err error) *bus.Error {
 	if errors.Is(err, allocator.ErrDamaged) || errors.Is(err, errStarting) { // they name none
 		return e
 	}
@@ -84,7 +106,7 @@ func (g *Generator) public(e *bus.Error, err error) *bus.Error {
 	case bus.NoWorkerID:
 		text = "no worker ID"
 	case bus.Internal:
-		g.log.Error("a request failed", "error", e.Message) // nothing else reports it
+		log.Error("a request failed", "error", e.Message) // nothing else reports it
 		text = "an internal error"
 	default:
 		return e
@@ -101,12 +123,4 @@ func errorMessage(e *bus.Error, reply string) *nats.Msg {
 	msg.Header[micro.ErrorHeader] = []string{e.Message}
 	msg.Data = wire.Encode(e)
 	return msg
-}
-
-func conflict(format string, a ...any) *bus.Error {
-	return &bus.Error{Code: 409, Reason: bus.Conflict, Message: fmt.Sprintf(format, a...)}
-}
-
-func badRequest(format string, a ...any) *bus.Error {
-	return &bus.Error{Code: 400, Reason: bus.BadRequest, Message: fmt.Sprintf(format, a...)}
 }

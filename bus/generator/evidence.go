@@ -20,9 +20,9 @@ const (
 )
 
 // claims says how far tags are claimed. A reply has as many of the tags as fit into it, and as can be read in time.
-func (g *Generator) claims(ctx context.Context, req admin.ClaimsRequest) (admin.ClaimsPage, error) {
-	page := admin.ClaimsPage{Store: g.cfg.StoreKind, Claims: []admin.TagClaims{}}
-	names, more, err := g.claimNames(ctx, req)
+func (l *lossAdmin) claims(ctx context.Context, req admin.ClaimsRequest) (admin.ClaimsPage, error) {
+	page := admin.ClaimsPage{Store: l.cfg.StoreKind, Claims: []admin.TagClaims{}}
+	names, more, err := l.claimNames(ctx, req)
 	if err != nil {
 		return page, err
 	}
@@ -35,13 +35,13 @@ func (g *Generator) claims(ctx context.Context, req admin.ClaimsRequest) (admin.
 		}
 		c := admin.TagClaims{Tag: name}
 		if allocator.CheckTag(name) == nil { // else another program made it, and nothing of it can be claimed
-			if c, err = g.tagClaims(ctx, name); err != nil {
+			if c, err = l.tagClaims(ctx, name); err != nil {
 				return page, err
 			}
 		}
 		page.Claims = append(page.Claims, c)
 	}
-	if n := fit(g, page.Claims, len(names)); n < len(names) {
+	if n := fit(l.cfg.Conn, page.Claims, len(names)); n < len(names) {
 		page.Claims, more = page.Claims[:n], true
 	}
 	if more && len(req.Tags) == 0 {
@@ -51,7 +51,7 @@ func (g *Generator) claims(ctx context.Context, req admin.ClaimsRequest) (admin.
 }
 
 // claimNames returns the tags that a request asks for. more reports whether others come after them.
-func (g *Generator) claimNames(ctx context.Context, req admin.ClaimsRequest) (names []string, more bool, err error) {
+func (l *lossAdmin) claimNames(ctx context.Context, req admin.ClaimsRequest) (names []string, more bool, err error) {
 	switch {
 	case len(req.Tags) > maxClaimsNamed:
 		return nil, false, badRequest("%d tags are named, and at most %d may be", len(req.Tags), maxClaimsNamed)
@@ -66,7 +66,7 @@ func (g *Generator) claimNames(ctx context.Context, req admin.ClaimsRequest) (na
 	if len(req.Tags) > 0 {
 		return req.Tags, false, nil
 	}
-	tags, err := g.alloc.List(ctx, allocator.Query{After: req.After, Limit: maxClaimsPage + 1})
+	tags, err := l.alloc.List(ctx, allocator.Query{After: req.After, Limit: maxClaimsPage + 1})
 	if err != nil {
 		return nil, false, err
 	}
@@ -80,9 +80,9 @@ func (g *Generator) claimNames(ctx context.Context, req admin.ClaimsRequest) (na
 }
 
 // tagClaims says how far a tag is claimed. It reads the record before the row, because a generator moves the row first.
-func (g *Generator) tagClaims(ctx context.Context, tag string) (admin.TagClaims, error) {
+func (l *lossAdmin) tagClaims(ctx context.Context, tag string) (admin.TagClaims, error) {
 	c := admin.TagClaims{Tag: tag}
-	s, err := g.alloc.Load(ctx, tag)
+	s, err := l.alloc.Load(ctx, tag)
 	switch {
 	case errors.Is(err, allocator.ErrDamaged), errors.Is(err, allocator.ErrNewer):
 		c.Problem = fmt.Sprintf("%.*s", maxProblem, err)
@@ -94,8 +94,8 @@ func (g *Generator) tagClaims(ctx context.Context, tag string) (admin.TagClaims,
 		c.Last = &s.Last
 	}
 	switch {
-	case g.cfg.Numbers != nil && s.Order == allocator.Trend:
-		row, err := g.cfg.Numbers.Peek(ctx, tag)
+	case l.cfg.Numbers != nil && s.Order == allocator.Trend:
+		row, err := l.cfg.Numbers.Peek(ctx, tag)
 		if err != nil {
 			return c, err
 		}

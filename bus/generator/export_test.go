@@ -56,9 +56,9 @@ func (g *Generator) Concealing() int64 { return g.concealing.ids.Load() }
 func (c *Config) SpreadAfter(d time.Duration) { c.spreadAfter = d }
 
 // CheckKeys looks at the keys of opaque tags now.
-func (g *Generator) CheckKeys(ctx context.Context) { g.checkKeys(ctx) }
+func (g *Generator) CheckKeys(ctx context.Context) { g.keys.look(ctx) }
 
 // MakeKey makes the key of an opaque tag as the allocator does.
 func (g *Generator) MakeKey(ctx context.Context, t allocator.Tag, before func(context.Context) (string, error)) (string, error) {
-	return peerKeys{g.cfg.Keys, g}.Make(ctx, t, before)
+	return peerKeys{g.cfg.Keys, g.group, g}.Make(ctx, t, before)
 }

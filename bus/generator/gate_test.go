@@ -22,11 +22,11 @@ func TestReleaseWhilePeersUnknown(t *testing.T) {
 	g.membership.identity.Store(&Identity{})
 	req := admin.WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
 	now := entry.ReservedUntil - time.Minute.Milliseconds()
-	if err := g.keepsWorker(req, entry, now); err != nil {
+	if err := g.workers.keeps(req, entry, now); err != nil {
 		t.Errorf("known: %v", err)
 	}
 	g.guard.shut()
-	if err := g.keepsWorker(req, entry, now); toError(err).Reason != bus.NoWorkerID {
+	if err := g.workers.keeps(req, entry, now); toError(err).Reason != bus.NoWorkerID {
 		t.Errorf("cut off: %v, want %s", err, bus.NoWorkerID)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +23,7 @@ import (
 //	├── publisher.run     publishes events on the stream
 //	├── watchLost         publishes which peers are lost
 //	├── askFloors         brings the records up to date after the generator was cut off
-//	├── keepKeys          looks whether the keys of opaque tags are there
+//	├── keys.run          looks whether the keys of opaque tags are there
 //	├── watchConnection   checks the worker's record after a reconnect
 //	├── watchBacklog      keeps the requests few that wait, if more come than can be answered
 //	├── work              prepare (installation, store, tags; retried until
@@ -34,11 +33,9 @@ import (
 //	    └── services      leaf; leaf-segment and leaf-snowflake while they can be served
 //	        └── requests  a goroutine for each request that waits, or asks the store
 type Generator struct {
-	cfg      Config
-	log      *slog.Logger
-	made     time.Time
-	host     string // for people; empty if the machine has no name
-	embedded bool   // the NATS server runs in this process
+	cfg  Config
+	log  *slog.Logger
+	made time.Time
 
 	alloc     *allocator.Allocator
 	flakes    *snowflake.Generator
@@ -58,19 +55,23 @@ type Generator struct {
 	// Serving.
 	segments, snowflakes *issuer
 	counts               counts
-	offers               offers                        // of other generators
-	steps                chan chan<- struct{}          // asks serve to look at the queue groups; serve closes what it receives
-	requests             tasks                         // requests that wait, or ask the store
-	concealing           *concealing                   // batches of opaque tags
-	keysErr              atomic.Pointer[error]         // what is wrong with the keys of opaque tags; nil: nothing is
-	admin                map[string]func(adminRequest) // by subject
-	adminSlots           chan struct{}                 // each administrative request takes one
-	tasks                tasks                         // in the background
-	life                 context.Context               // of administrative requests and tasks
+	offers               offers               // of other generators
+	steps                chan chan<- struct{} // asks serve to look at the queue groups; serve closes what it receives
+	requests             tasks                // requests that wait, or ask the store
+	concealing           *concealing          // batches of opaque tags
+	tasks                tasks                // in the background
+	life                 context.Context      // of tasks
 	phase                phase
 	failed               chan error    // why Run must end; holds one
 	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
 	reported             reported      // owned by Run
+
+	// For operators.
+	admin   *administration
+	tags    *tagAdmin
+	workers *workerAdmin
+	keys    *keyCheck
+	state   *state
 }
 
 // phase is how far the generator is, between its start and its stop.
@@ -116,11 +117,10 @@ func New(cfg Config) *Generator {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
 	g := &Generator{
-		cfg: cfg, log: cfg.Log, made: time.Now(), embedded: embedded, group: newGroup(rand.Text()), floors: newFloors(), concealing: newConcealing(),
-		membership: membership{joined: make(chan struct{})}, leaving: make(leaving), adminSlots: make(chan struct{}, maxAdmin),
+		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), floors: newFloors(), concealing: newConcealing(),
+		membership: membership{joined: make(chan struct{})}, leaving: make(leaving),
 		failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}
-	g.host, _ = os.Hostname()
 	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
 	g.reported.natsWasWell = cfg.NATSErr() == nil
 	g.publisher = newPublisher(cfg.JS, g.openEvents, cfg.Log)
@@ -133,9 +133,8 @@ func New(cfg Config) *Generator {
 	}
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
-	g.admin = g.adminHandlers()
 	g.alloc = allocator.New(allocator.Config{
-		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g}, Index: cfg.Index, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
+		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.group, g}, Index: cfg.Index, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
 		LoadAhead: cfg.LoadAhead, Refresh: cfg.Refresh, Leads: g.leads, Push: g.push, Ask: g.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
 		Notify: func(e allocator.Event) {
 			g.counts.streaks.reserved(e)
@@ -148,6 +147,7 @@ func New(cfg Config) *Generator {
 		},
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep, Outlast: cfg.Outlast,
 	})
+	g.forOperators(embedded)
 	return g
 }
 
@@ -159,6 +159,7 @@ func New(cfg Config) *Generator {
 func (g *Generator) Run(ctx context.Context) error {
 	r := new(run)
 	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	g.admin.life = g.life
 	g.watchSubscriptions()
 	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
 	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
@@ -167,7 +168,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.events = background(g.publisher.run)
 	r.lost = background(g.watchLost)
 	r.floors = background(g.askFloors)
-	r.keys = background(g.keepKeys)
+	r.keys = background(g.keys.run)
 	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -15,7 +16,8 @@ const keysEvery = 5 * time.Second
 // peerKeys make no secret for the keys while another generator knows opaque tags.
 type peerKeys struct {
 	Keys
-	g *Generator
+	group *group
+	peers peers
 }
 
 // Make implements [allocator.Keys].
@@ -26,11 +28,11 @@ func (k peerKeys) Make(
 		if sign, err := before(ctx); sign != "" || err != nil {
 			return sign, err
 		}
-		if err := k.g.hearPeers(ctx); err != nil {
+		if err := k.peers.hearPeers(ctx); err != nil {
 			return "", err
 		}
-		for _, b := range k.g.group.present(time.Now()) {
-			if b.Opaque && b.Installation == k.g.installation() {
+		for _, b := range k.group.present(time.Now()) {
+			if b.Opaque && b.Installation == k.peers.installation() {
 				return fmt.Sprintf("the generator %s knows opaque tags", b.Node), nil
 			}
 		}
@@ -38,9 +40,16 @@ func (k peerKeys) Make(
 	})
 }
 
-// keepKeys looks at the keys of opaque tags until the context is done. So they are in memory before JetStream is
-// away, and a loss is found, and repaired, while a generator has them.
-func (g *Generator) keepKeys(ctx context.Context) {
+// keyCheck looks at the keys of opaque tags. So they are in memory before JetStream is away, and a loss is found, and
+// repaired, while a generator has them. Its methods are safe for concurrent use.
+type keyCheck struct {
+	cfg   *Config
+	alloc *allocator.Allocator
+	wrong atomic.Pointer[error] // nil: nothing is
+}
+
+// run looks until the context is done.
+func (k *keyCheck) run(ctx context.Context) {
 	ticker := time.NewTicker(keysEvery)
 	defer ticker.Stop()
 	for {
@@ -48,30 +57,38 @@ func (g *Generator) keepKeys(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			g.checkKeys(ctx)
+			k.look(ctx)
 		}
 	}
 }
 
-func (g *Generator) checkKeys(ctx context.Context) {
-	tag := g.cfg.Index.Opaque()
+func (k *keyCheck) look(ctx context.Context) {
+	tag := k.cfg.Index.Opaque()
 	if tag == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	s, err := g.alloc.Load(ctx, tag)
+	s, err := k.alloc.Load(ctx, tag)
 	if err != nil || s.KeyID == "" { // it is lost, or JetStream is away
 		return
 	}
-	err = g.cfg.Keys.Check(ctx, s.Tag)
+	err = k.cfg.Keys.Check(ctx, s.Tag)
 	switch {
 	case err == nil:
-		if g.keysErr.Swap(nil) != nil {
-			g.log.Info("the keys of opaque tags are there again")
+		if k.wrong.Swap(nil) != nil {
+			k.cfg.Log.Info("the keys of opaque tags are there again")
 		}
 	case !errors.Is(err, allocator.ErrDamaged) && !errors.Is(err, allocator.ErrNewer): // what was known before stays
-	case g.keysErr.Swap(&err) == nil:
-		g.log.Error("opaque tags cannot be served", "error", err)
+	case k.wrong.Swap(&err) == nil:
+		k.cfg.Log.Error("opaque tags cannot be served", "error", err)
 	}
+}
+
+// err says what is wrong with the keys; nil: as far as is known, nothing is.
+func (k *keyCheck) err() error {
+	if why := k.wrong.Load(); why != nil {
+		return *why
+	}
+	return nil
 }

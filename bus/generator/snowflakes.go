@@ -138,14 +138,13 @@ func (g *Generator) decode(r micro.Request) {
 	if !answerable(r.Reply()) {
 		return
 	}
-	a := g.answer(AdminKind, NATS)
+	a := g.admin.begin()
 	decoded, err := g.Decode(string(bytes.TrimSpace(r.Data())))
 	if err != nil {
-		g.refuse(r.Reply(), a, err)
+		g.admin.refuse(r.Reply(), a, err)
 		return
 	}
-	g.respond(r.Reply(), wire.Encode(decoded))
-	g.served(a, 0)
+	g.admin.respond(r.Reply(), a, &nats.Msg{Data: wire.Encode(decoded)})
 }
 
 // Decode returns the parts of a snowflake in decimal. An error is a *[bus.Error].

@@ -35,7 +35,7 @@ func (g *Generator) listen() error {
 		wire.SubjectHave:          g.heardHave,
 		takeSubject(g.group.self): g.heardTake,
 
-		adminSubject(g.group.self) + ".>": g.heardAdmin,
+		adminSubject(g.group.self) + ".>": g.admin.heard,
 	}
 	for subject, f := range handlers {
 		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {
@@ -70,7 +70,7 @@ func (g *Generator) work(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err := g.prepare(ctx, g.ensureTags); err != nil {
+		if err := g.prepare(ctx, g.tags.ensureAll); err != nil {
 			g.fail(err)
 			return
 		}

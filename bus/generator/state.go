@@ -8,12 +8,13 @@ import (
 	"math"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/nats-io/nats.go/micro"
 )
 
 var (
@@ -22,82 +23,150 @@ var (
 	errStarting = errors.New("the generator does not answer requests yet")
 )
 
-// busiestTags is how many tags with the highest rates the state lists, and endingTags how many of those that run out of
-// IDs first.
 const (
-	busiestTags = 20
-	endingTags  = 10
+	busiestTags = 20  // how many tags with the highest rates the state lists
+	endingTags  = 10  // how many of those that run out of IDs first
+	maxNamed    = 100 // how many tags a request for buffers may name
 )
 
-// maxNamed is how many tags a request for buffers may name.
-const maxNamed = 100
+// state says how the generator is. It only reads what the other parts own. Its methods are safe for concurrent use.
+type state struct {
+	cfg      *Config
+	made     time.Time
+	host     string // for people; empty if the machine has no name
+	embedded bool   // the NATS server runs in this process
 
-// stats is the micro.StatsHandler of the service leaf.
-func (g *Generator) stats(e *micro.Endpoint) any {
-	if e.Name != wire.StatsEndpoint {
-		return json.RawMessage{} // not JSON, so micro omits data; nil would be "data":null
+	alloc                *allocator.Allocator
+	flakes               *snowflake.Generator
+	group                *group
+	publisher            *publisher
+	counts               *counts
+	segments, snowflakes *issuer
+	canServe             func(*issuer) bool
+	heldBack             func() int64 // requests, while the generator checks something
+	noWorker             func() error
+	missing              func(miss func(part string, why error))
+}
+
+// missing calls miss with what is wrong with each part without which the generator is not ready; nil: nothing is.
+func (g *Generator) missing(miss func(part string, why error)) {
+	miss("bus", g.busErr())
+	miss("nats", g.cfg.NATSErr())
+	miss("store", cmp.Or(g.storeErr(), g.segments.healthy(), g.alloc.Failing().Store))
+	miss("keys", g.keys.err())
+	if why := g.snowflakes.healthy(); errors.Is(why, snowflake.ErrClockBackwards) {
+		miss("clock", why)
+	} else {
+		miss("worker", why)
 	}
-	return g.State()
+	if g.phase.draining.Load() {
+		miss("draining", allocator.ErrClosed)
+	}
+}
+
+// busErr says why no request reaches this generator; nil: they do, or it has left the bus on purpose.
+func (g *Generator) busErr() error {
+	switch {
+	case g.phase.draining.Load():
+		return nil
+	case !g.cfg.Conn.IsConnected():
+		return errCutOff
+	case !g.phase.serving.Load():
+		return errStarting
+	case !g.hears():
+		return errSilent
+	}
+	return g.deaf()
 }
 
 // State returns the generator's state.
-func (g *Generator) State() admin.State {
-	failing := g.alloc.Failing()
-	totals := g.alloc.Totals(endingTags)
-	flakes := g.flakes.State()
-	s := admin.State{
-		Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(),
-		Server: g.cfg.Conn.ConnectedServerName(), Host: g.host, Embedded: g.embedded, HTTP: g.cfg.Describe["http"],
-		Started: g.made.UTC().Truncate(time.Millisecond), Clock: admin.Clock{UnixMS: g.cfg.Snowflake.Clock().Wall},
-		Readiness: g.Readiness(),
+func (g *Generator) State() admin.State { return g.state.whole() }
+
+// Readiness says whether the generator has all that its configuration names.
+func (g *Generator) Readiness() admin.Readiness { return g.state.readiness() }
+
+// stats is the micro.StatsHandler of the service leaf.
+func (s *state) stats(e *micro.Endpoint) any {
+	if e.Name != wire.StatsEndpoint {
+		return json.RawMessage{} // not JSON, so micro omits data; nil would be "data":null
+	}
+	return s.whole()
+}
+
+func (s *state) readiness() admin.Readiness {
+	r := admin.Readiness{
+		Segment: s.canServe(s.segments), Snowflake: s.canServe(s.snowflakes),
+		Missing: []string{}, Reasons: map[string]string{},
+	}
+	s.missing(func(part string, why error) {
+		if why != nil {
+			r.Missing = append(r.Missing, part)
+			r.Reasons[part] = why.Error()
+		}
+	})
+	r.Ready = len(r.Missing) == 0
+	return r
+}
+
+// whole returns all that is said of the generator.
+func (s *state) whole() admin.State {
+	now := time.Now()
+	failing, totals, flakes := s.alloc.Failing(), s.alloc.Totals(endingTags), s.flakes.State()
+	is := admin.State{
+		Node: s.cfg.Node, Version: bus.Version(), Address: s.cfg.Conn.ConnectedUrlRedacted(),
+		Server: s.cfg.Conn.ConnectedServerName(), Host: s.host, Embedded: s.embedded, HTTP: s.cfg.Describe["http"],
+		Started: s.made.UTC().Truncate(time.Millisecond), Clock: admin.Clock{UnixMS: s.cfg.Snowflake.Clock().Wall},
+		Readiness: s.readiness(),
 		Counts: admin.Counts{
-			Requests: g.counts.requests.Load(), IDs: g.counts.ids.Load(), Borrowed: g.counts.borrowed.Load(), Overloads: g.counts.overloads.Load(), Errors: g.counts.refusals(),
-			Waiting: g.alloc.Waiting() + int64(flakes.Waiting) + g.guard.waiting.Load() + g.floors.waiting.Load(),
-			Tags:    g.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
-			EventsQueued: len(g.publisher.queue), EventsDropped: g.publisher.dropped.Load(),
-			StoreErrors: g.alloc.Failures(),
+			Requests: s.counts.requests.Load(), IDs: s.counts.ids.Load(), Borrowed: s.counts.borrowed.Load(),
+			Overloads: s.counts.overloads.Load(), Errors: s.counts.refusals(),
+			Waiting: s.alloc.Waiting() + int64(flakes.Waiting) + s.heldBack(),
+			Tags:    s.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
+			EventsQueued: len(s.publisher.queue), EventsDropped: s.publisher.dropped.Load(),
+			StoreErrors: s.alloc.Failures(),
 		},
+		Refused: s.counts.streaks.worst(now),
 		Busiest: []admin.Buffer{},
 	}
 	if !math.IsInf(totals.Lasts, 1) { // infinity is no JSON
-		s.FailingLasts = &totals.Lasts
+		is.FailingLasts = &totals.Lasts
 	}
 	for _, e := range totals.Ending {
-		s.Ending = append(s.Ending, admin.EndingTag{Tag: e.Tag, Left: e.Left, Rate: math.Round(10*e.Rate) / 10})
+		is.Ending = append(is.Ending, admin.EndingTag{Tag: e.Tag, Left: e.Left, Rate: tenths(e.Rate)})
 	}
-	if flakes.Worker >= 0 && g.noWorker() == nil {
-		s.Worker, s.ReservedUntil, s.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
+	if flakes.Worker >= 0 && s.noWorker() == nil {
+		is.Worker, is.ReservedUntil, is.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
 	}
-	if offset, ok := g.group.offset(time.Now()); ok {
-		s.Clock.OffsetMS = &offset
+	if offset, ok := s.group.offset(now); ok {
+		is.Clock.OffsetMS = &offset
 	}
-	s.Refused = g.counts.streaks.worst(time.Now())
-	s.Counts.Lost, s.Lost = g.group.lostNodes(time.Now())
-	for _, v := range g.alloc.Busiest(busiestTags) {
+	is.Counts.Lost, is.Lost = s.group.lostNodes(now)
+	for _, v := range s.alloc.Busiest(busiestTags) {
 		b := buffer(v)
 		b.Error, b.Rules = "", admin.TagRules{} // the state must stay small; leaf.admin.buffers has them
-		s.Busiest = append(s.Busiest, b)
+		is.Busiest = append(is.Busiest, b)
 	}
-	return s
+	return is
 }
 
-func (g *Generator) buffers(_ context.Context, req admin.BuffersRequest) (admin.BuffersPage, error) {
+// buffers answers leaf.admin.buffers.
+func (s *state) buffers(_ context.Context, req admin.BuffersRequest) (admin.BuffersPage, error) {
+	page := admin.BuffersPage{Node: s.cfg.Node, Buffers: []admin.Buffer{}}
 	limit, err := pageLimit(req.Limit)
+	if err == nil && len(req.Tags) > maxNamed {
+		err = badRequest("%d tags are named, more than %d", len(req.Tags), maxNamed)
+	}
 	if err != nil {
-		return admin.BuffersPage{}, err
+		return page, err
 	}
-	if len(req.Tags) > maxNamed {
-		return admin.BuffersPage{}, badRequest("%d tags are named, more than %d", len(req.Tags), maxNamed)
-	}
-	page := admin.BuffersPage{Node: g.cfg.Node, Buffers: []admin.Buffer{}}
-	views := g.alloc.Named(req.Tags)
+	views := s.alloc.Named(req.Tags)
 	if len(req.Tags) == 0 {
-		views = g.alloc.Views(pageQuery(req.PageRequest, limit))
+		views = s.alloc.Views(pageQuery(req.PageRequest, limit))
 	}
 	for _, v := range views {
 		page.Buffers = append(page.Buffers, buffer(v))
 	}
-	if n := fit(g, page.Buffers, limit); n < len(page.Buffers) {
+	if n := fit(s.cfg.Conn, page.Buffers, limit); n < len(page.Buffers) {
 		page.Buffers = page.Buffers[:n]
 		page.Next = page.Buffers[n-1].Tag
 	}
@@ -112,7 +181,7 @@ func buffer(v allocator.View) admin.Buffer {
 	if v.Order == allocator.Strict {
 		b.Order, b.Writes, b.Requests, b.WaitMS = bus.OrderStrict, v.Writes, v.Requests, float64(v.Wait.Microseconds())/1000
 	} else if !math.IsInf(v.Lasts, 1) { // infinity is no JSON
-		lasts := math.Round(10*v.Lasts) / 10
+		lasts := tenths(v.Lasts)
 		b.Lasts = &lasts
 	}
 	for _, s := range v.Segments {
@@ -121,45 +190,4 @@ func buffer(v allocator.View) admin.Buffer {
 	return b
 }
 
-// Readiness says whether the generator has all that its configuration names.
-func (g *Generator) Readiness() admin.Readiness {
-	r := admin.Readiness{
-		Segment: g.canServe(g.segments), Snowflake: g.canServe(g.snowflakes),
-		Missing: []string{}, Reasons: map[string]string{},
-	}
-	miss := func(what string, why error) {
-		r.Missing = append(r.Missing, what)
-		r.Reasons[what] = why.Error()
-	}
-	switch {
-	case g.phase.draining.Load(): // it has left the bus on purpose
-	case !g.cfg.Conn.IsConnected():
-		miss("bus", errCutOff)
-	case !g.phase.serving.Load():
-		miss("bus", errStarting)
-	case !g.hears():
-		miss("bus", errSilent)
-	case g.deaf() != nil:
-		miss("bus", g.deaf())
-	}
-	if why := g.cfg.NATSErr(); why != nil {
-		miss("nats", why)
-	}
-	if why := cmp.Or(g.storeErr(), g.segments.healthy(), g.alloc.Failing().Store); why != nil {
-		miss("store", why)
-	}
-	if why := g.keysErr.Load(); why != nil {
-		miss("keys", *why)
-	}
-	switch why := g.snowflakes.healthy(); {
-	case errors.Is(why, snowflake.ErrClockBackwards):
-		miss("clock", why)
-	case why != nil:
-		miss("worker", why)
-	}
-	if g.phase.draining.Load() {
-		miss("draining", allocator.ErrClosed)
-	}
-	r.Ready = len(r.Missing) == 0
-	return r
-}
+func tenths(x float64) float64 { return math.Round(10*x) / 10 }

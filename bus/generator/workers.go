@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
@@ -20,42 +22,54 @@ const (
 	listTimeout = 3 * time.Second
 )
 
-func (g *Generator) workersList(ctx context.Context, req admin.WorkersRequest) (admin.WorkersPage, error) {
+// workerAdmin does what operators ask of workers. Its methods are safe for concurrent use. It has no lock, because it
+// remembers nothing.
+type workerAdmin struct {
+	cfg        *Config
+	flakes     *snowflake.Generator
+	group      *group
+	notJoined  func() error             // why the registry may not be asked yet
+	peersKnown func(now time.Time) bool // the workers that others hold
+	send       func(heartbeat) uint64   // to the other generators
+	publish    func(*nats.Msg)
+}
+
+func (w *workerAdmin) list(ctx context.Context, req admin.WorkersRequest) (admin.WorkersPage, error) {
+	page := admin.WorkersPage{Registry: w.cfg.RegistryKind, Layout: w.cfg.Snowflake.Layout, Workers: []admin.Worker{}}
 	limit, err := pageLimit(req.Limit)
+	if n := page.Layout.Workers(); err == nil && req.From >= n {
+		err = badRequest("there is no worker %d: this installation has workers 0 to %d", req.From, n-1)
+	}
 	if err != nil {
-		return admin.WorkersPage{}, err
+		return page, err
 	}
-	if n := g.cfg.Snowflake.Layout.Workers(); req.From >= n {
-		return admin.WorkersPage{}, badRequest("there is no worker %d: this installation has workers 0 to %d", req.From, n-1)
-	}
-	entries, err := g.workers(ctx)
+	entries, err := w.entries(ctx)
 	if err != nil {
-		return admin.WorkersPage{}, err
+		return page, err
 	}
-	page := admin.WorkersPage{Registry: g.cfg.RegistryKind, Layout: g.cfg.Snowflake.Layout, Workers: []admin.Worker{}}
 	now := time.Now()
 	for _, e := range entries {
 		if e.Worker >= req.From {
-			w := g.worker(now, e.Record)
-			w.Rival = e.Rival
-			page.Workers = append(page.Workers, w)
+			worker := w.worker(now, e.Record)
+			worker.Rival = e.Rival
+			page.Workers = append(page.Workers, worker)
 		}
 	}
-	if n := fit(g, page.Workers, limit); n < len(page.Workers) {
+	if n := fit(w.cfg.Conn, page.Workers, limit); n < len(page.Workers) {
 		page.Next = page.Workers[n].Worker
 		page.Workers = page.Workers[:n]
 	}
 	return page, nil
 }
 
-// workers returns the records of the registry.
-func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
-	if why := g.notJoined(); why != nil { // reading may create the bucket
+// entries returns the records of the registry.
+func (w *workerAdmin) entries(ctx context.Context) ([]snowflake.Entry, error) {
+	if why := w.notJoined(); why != nil { // reading may create the bucket
 		return nil, why
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	entries, err := g.cfg.Workers.List(ctx)
+	entries, err := w.cfg.Workers.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the registry: %w", snowflake.ErrNoWorker, err)
 	}
@@ -63,9 +77,9 @@ func (g *Generator) workers(ctx context.Context) ([]snowflake.Entry, error) {
 }
 
 // worker returns a record as users see it.
-func (g *Generator) worker(now time.Time, r snowflake.Record) admin.Worker {
+func (w *workerAdmin) worker(now time.Time, r snowflake.Record) admin.Worker {
 	return admin.Worker{
-		Worker: r.Worker, Node: r.Node, Running: r.Worker == g.flakes.Worker() || g.group.held(now, r.Worker),
+		Worker: r.Worker, Node: r.Node, Running: r.Worker == w.flakes.Worker() || w.group.held(now, r.Worker),
 		Acquired: utc(r.Acquired), Reported: utc(r.Reported), ReservedUntil: utc(r.ReservedUntil),
 	}
 }
@@ -77,62 +91,57 @@ func utc(ms int64) time.Time {
 	return time.UnixMilli(min(max(ms, 0), last)).UTC()
 }
 
-// workersRelease writes what [snowflake.Release] makes of a record, once, if
-// no sign shows that the holder runs.
-func (g *Generator) workersRelease(ctx context.Context, req admin.WorkerRelease) (admin.Worker, error) {
+// release writes what [snowflake.Release] makes of a record, once, if no sign shows that the holder runs.
+func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (admin.Worker, error) {
+	none := admin.Worker{}
 	if req.Node == "" || req.ReservedUntil.IsZero() {
-		return admin.Worker{}, badRequest("node or reserved_until is missing: send both as %s lists them", admin.SubjectWorkersList)
+		return none, badRequest("node or reserved_until is missing: send both as %s lists them", admin.SubjectWorkersList)
 	}
-	entries, err := g.workers(ctx)
+	entries, err := w.entries(ctx)
 	if err != nil {
-		return admin.Worker{}, err
+		return none, err
 	}
 	i := slices.IndexFunc(entries, func(e snowflake.Entry) bool { return e.Worker == req.Worker })
 	if i < 0 {
-		elsewhere := ""
-		if g.cfg.RegistryKind == "zookeeper" {
-			elsewhere = ", or it is in the ZooKeeper of another data centre: ask again, until one of its generators answers"
-		}
-		return admin.Worker{}, badRequest("worker %d has no record that generator %s can read: it is unclaimed, "+
-			"or `leaf serve` logs what is wrong with it%s", req.Worker, g.cfg.Node, elsewhere)
+		return none, badRequest("worker %d has no record that generator %s can read: it is unclaimed, "+
+			"or `leaf serve` logs what is wrong with it", req.Worker, w.cfg.Node)
 	}
-	e, now := entries[i], g.cfg.Snowflake.Clock().Wall
-	if err := g.keepsWorker(req, e, now); err != nil {
-		return admin.Worker{}, err
+	e, now := entries[i], w.cfg.Snowflake.Clock().Wall
+	if err := w.keeps(req, e, now); err != nil {
+		return none, err
 	}
 	if e.ReservedUntil <= now {
-		return g.worker(time.Now(), e.Record), nil // it is unclaimed already
+		return w.worker(time.Now(), e.Record), nil // it is unclaimed already
 	}
 	r := snowflake.Release(e, now)
-	switch _, err := g.cfg.Workers.Put(ctx, r, e.Version); {
+	switch _, err := w.cfg.Workers.Put(ctx, r, e.Version); {
 	case errors.Is(err, snowflake.ErrConflict):
-		return admin.Worker{}, conflict("the record of worker %d was changed at this moment: list the workers again", req.Worker)
+		return none, conflict("the record of worker %d was changed at this moment: list the workers again", req.Worker)
 	case err != nil:
-		return admin.Worker{}, unconfirmed(fmt.Errorf("the registry: %w", err),
+		return none, unconfirmed(fmt.Errorf("the registry: %w", err),
 			fmt.Sprintf("it is not known whether worker %d was released, `leaf workers` shows it", req.Worker))
 	}
-	g.log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
-	event := events.Worker{Node: g.cfg.Node, Worker: r.Worker, Registry: g.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}
-	g.publishEvent("worker.released", key(r.Worker), event)
-	g.group.released(time.Now(), r.Worker)
-	g.send(heartbeat{Released: &r.Worker})
-	return g.worker(time.Now(), r), nil
+	w.cfg.Log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
+	w.publish(newEvent("worker.released", key(r.Worker), w.cfg.Node, events.Worker{
+		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}))
+	w.group.released(time.Now(), r.Worker)
+	w.send(heartbeat{Released: &r.Worker})
+	return w.worker(time.Now(), r), nil
 }
 
-// keepsWorker says why the worker of e may not be released at the time now, in
-// Unix ms; nil: it may, or it is unclaimed.
-func (g *Generator) keepsWorker(req admin.WorkerRelease, e snowflake.Entry, now int64) error {
-	if !g.peersKnown(time.Now()) {
+// keeps says why the worker of e may not be released at the time now, in Unix ms; nil: it may, or it is unclaimed.
+func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int64) error {
+	if !w.peersKnown(time.Now()) {
 		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
 	}
-	w := g.worker(time.Now(), e.Record)
+	is := w.worker(time.Now(), e.Record)
 	switch {
-	case w.Running:
+	case is.Running:
 		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running "+
-			"for up to 3 s, and can be released 10 s after its last report)", w.Worker, w.Node)
-	case w.Node != req.Node || !w.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !w.Reported.Equal(req.Reported):
+			"for up to 3 s, and can be released 10 s after its last report)", is.Worker, is.Node)
+	case is.Node != req.Node || !is.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !is.Reported.Equal(req.Reported):
 		return conflict("the record of worker %d has changed: it is held by %s until %s, which last reported at %s; list the workers again",
-			w.Worker, w.Node, w.ReservedUntil.Format(snowflake.TimeFormat), w.Reported.Format(snowflake.TimeFormat))
+			is.Worker, is.Node, is.ReservedUntil.Format(snowflake.TimeFormat), is.Reported.Format(snowflake.TimeFormat))
 	case e.ReservedUntil <= now:
 		return nil
 	}
@@ -142,7 +151,7 @@ func (g *Generator) keepsWorker(req admin.WorkerRelease, e snowflake.Entry, now 
 	}
 	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS but not from the registry. "+
 		"If it is stopped, try again at %s",
-		w.Node, w.Worker, w.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
+		is.Node, is.Worker, is.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
 	err.RetryAfter = time.Duration(wait) * time.Millisecond
 	return err
 }

@@ -38,7 +38,7 @@ func TestMutations(t *testing.T) {
 		{"a generator that stood still asks for no floor", "max_id_moves_while_a_generator_stands_still/kv",
 			[]mutate.Edit{{"../../bus/generator/floors.go", "	return g.floors.isShut.Load()\n", "	return false\n"}}},
 		{"the age of a command does not count", "a_command_comes_late/kv",
-			[]mutate.Edit{{"../../bus/generator/endpoint.go", "now.Add(patience - age -", "now.Add(patience -"}}},
+			[]mutate.Edit{{"../../bus/generator/administration.go", "		end = end.Add(-d.age(now))\n", ""}}},
 		{"requests of a standstill are answered", "callers_gave_up_during_a_standstill/kv",
 			[]mutate.Edit{{"../../bus/generator/silence.go", "tooOld = 5 * time.Second", "tooOld = time.Hour"}}},
 		{"a newcomer makes a second installation", "the_record_of_the_installation_is_lost/kv,_one_generator",

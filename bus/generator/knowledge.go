@@ -3,13 +3,10 @@ package generator
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 )
@@ -72,54 +69,4 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 		return k, fmt.Errorf("what the events know cannot be read (if the stream is lost for good, remove it: nats stream rm %s): %w", events.Stream, err)
 	}
 	return k, nil
-}
-
-// tagsMissing names the tags that generators or events know, and of which there is no record, not even that of a
-// deletion.
-func (g *Generator) tagsMissing(ctx context.Context, _ struct{}) (missing admin.MissingTags, err error) {
-	missing.Tags, _, err = g.missing(ctx)
-	if n := fit(g, missing.Tags, len(missing.Tags)); n < len(missing.Tags) {
-		missing.Tags, missing.More = missing.Tags[:n], len(missing.Tags)-n
-	}
-	return missing, err
-}
-
-func (g *Generator) missing(ctx context.Context) (missing []admin.MissingTag, k Knowledge, err error) {
-	missing = []admin.MissingTag{}
-	if err := g.hearPeers(ctx); err != nil {
-		return missing, k, err
-	}
-	k, err = Gather(ctx, admin.NewClient(g.cfg.Conn), g.cfg.JS, g.installation())
-	if err != nil {
-		return missing, k, err
-	}
-	unlisted := maps.Clone(k.Ends)
-	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.deleted[tag] })
-	for q := (allocator.Query{Limit: maxClaimsPage}); ; {
-		tags, err := g.alloc.List(ctx, q)
-		if err != nil {
-			return missing, k, err
-		}
-		for _, t := range tags {
-			delete(unlisted, t.Name)
-		}
-		if len(tags) < q.Limit {
-			break
-		}
-		q.After = tags[len(tags)-1].Name
-	}
-	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
-		claims, err := g.tagClaims(ctx, tag)
-		if err != nil {
-			return missing, k, err
-		}
-		if claims.End == 0 && claims.MaxID == 0 && claims.Problem == "" {
-			t, ok := k.changes[tag]
-			if ok && t.Order == "" && t.Opaque == "" {
-				t.Order = bus.OrderTrend
-			}
-			missing = append(missing, admin.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
-		}
-	}
-	return missing, k, nil
 }

@@ -1,0 +1,277 @@
+package generator
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+const (
+	// maxAdmin is how many administrative requests are worked on at a time.
+	maxAdmin = 64
+	// maxAnswerTime is the most of a sender's patience that is kept for the way of the answer.
+	maxAnswerTime = 250 * time.Millisecond
+)
+
+// administration is the one edge of the requests of leaf.admin:
+//
+//	start             in the callback: refuses a change that came late, and bounds how many requests are worked on
+//	└── run           in a goroutine of its own, because stores take their time
+//	    ├── work      decodes; then tagAdmin, lossAdmin, workerAdmin or state do what is asked
+//	    └── passing   asks peers, if the store or the registry is away here
+//
+// Its methods are safe for concurrent use. It has no lock.
+type administration struct {
+	cfg      *Config
+	passing  *passing
+	requests *tasks // those that are worked on
+	slots    chan struct{}
+	observe  func(Answer)
+	serving  func() bool
+	// age is how long ago NATS surely delivered. A request that comes now may be as old.
+	age func(now time.Time) time.Duration
+
+	// Set before the first request.
+	endpoints []adminEndpoint
+	life      context.Context // of the work on all requests
+}
+
+// adminEndpoint is what answers the requests of one subject.
+type adminEndpoint struct {
+	subject string
+	kind    endpointKind
+	work    func(ctx context.Context, body []byte) (any, error)
+}
+
+type endpointKind int
+
+const (
+	question endpointKind = iota // however old it is, its answer does no harm
+	change                       // it is refused if it may be so old that its sender has given up
+	everyone                     // a question that each generator answers for itself
+)
+
+func endpoint[Req, Resp any](
+	subject string, kind endpointKind, f func(context.Context, Req) (Resp, error),
+) adminEndpoint {
+	return adminEndpoint{subject, kind, func(ctx context.Context, body []byte) (any, error) {
+		req, err := decode[Req](body)
+		if err != nil {
+			return nil, err
+		}
+		return f(ctx, req)
+	}}
+}
+
+// name is the name of the request: its subject after leaf.admin.
+func (e adminEndpoint) name() string { return strings.TrimPrefix(e.subject, "leaf.admin.") }
+
+// addTo adds the endpoints to a micro service.
+func (d *administration) addTo(service micro.Service) (err error) {
+	for _, e := range d.endpoints {
+		options := []micro.EndpointOpt{micro.WithEndpointSubject(e.subject)}
+		if e.kind == everyone {
+			options = append(options, micro.WithEndpointQueueGroupDisabled())
+		}
+		handler := micro.HandlerFunc(func(r micro.Request) {
+			msg := &nats.Msg{Subject: r.Subject(), Reply: r.Reply(), Header: nats.Header(r.Headers()), Data: r.Data()}
+			d.start(e, msg, e.kind == everyone)
+		})
+		err = errors.Join(err, service.AddEndpoint(strings.ReplaceAll(e.name(), ".", "-"), handler, options...))
+	}
+	return err
+}
+
+// heard carries out a request that a peer passes on.
+func (d *administration) heard(msg *nats.Msg) {
+	i := slices.IndexFunc(d.endpoints, func(e adminEndpoint) bool { return strings.HasSuffix(msg.Subject, "."+e.name()) })
+	switch {
+	case i >= 0 && d.serving():
+		d.start(d.endpoints[i], msg, true)
+	case answerable(msg.Reply):
+		d.refuse(msg.Reply, d.begin(), d.named(errNotYet))
+	}
+}
+
+// start begins the work on a request. final: it is not passed on.
+func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
+	if !answerable(msg.Reply) {
+		return
+	}
+	a := d.begin()
+	end, err := d.end(e, msg.Header, a.begun)
+	if err != nil {
+		d.refuse(msg.Reply, a, d.named(err))
+		return
+	}
+	select {
+	case d.slots <- struct{}{}:
+	default:
+		d.refuse(msg.Reply, a, fmt.Errorf("%w: %d administrative requests are in progress", allocator.ErrOverloaded, maxAdmin))
+		return
+	}
+	if !d.requests.start(func() {
+		answer, err := d.run(e, msg, end, final)
+		<-d.slots // before the answer: the sender's next request may come as soon as it has the answer
+		if err != nil {
+			d.refuse(msg.Reply, a, err)
+			return
+		}
+		d.respond(msg.Reply, a, answer)
+	}) {
+		<-d.slots
+		d.refuse(msg.Reply, a, d.named(allocator.ErrClosed))
+	}
+}
+
+// end is when the work on a request must end, so that its sender gets the answer before it gives up.
+func (d *administration) end(e adminEndpoint, header nats.Header, now time.Time) (time.Time, error) {
+	patience, err := readPatience(header.Get(wire.HeaderTimeout))
+	end := now.Add(patience - answerTime(patience))
+	if e.kind == change {
+		end = end.Add(-d.age(now))
+	}
+	if err == nil && !end.After(now) {
+		err = errLate
+	}
+	return end, err
+}
+
+// run returns the answer to a request.
+func (d *administration) run(e adminEndpoint, msg *nats.Msg, end time.Time, final bool) (*nats.Msg, error) {
+	ctx, cancel := context.WithDeadline(d.life, end)
+	defer cancel()
+	if !time.Now().Before(end) { // a process that stood still may not have noticed that ctx is done
+		return nil, d.named(errLate)
+	}
+	resp, err := e.work(ctx, msg.Data)
+	if err == nil {
+		return &nats.Msg{Data: wire.Encode(resp)}, nil
+	}
+	failure := d.named(err)
+	if final || !isAway(failure) {
+		return nil, failure
+	}
+	return d.passing.pass(ctx, e, msg.Data, failure)
+}
+
+func (d *administration) begin() Answer {
+	return Answer{Kind: AdminKind, Transport: NATS, begun: time.Now()}
+}
+
+func (d *administration) respond(reply string, a Answer, answer *nats.Msg) {
+	err := d.cfg.Conn.PublishMsg(&nats.Msg{Subject: reply, Header: answer.Header, Data: answer.Data})
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		d.refuse(reply, a, newError(bus.Internal, "the answer has %d bytes, and a NATS message at most %d: raise max_payload",
+			len(answer.Data), d.cfg.Conn.MaxPayload()))
+		return
+	case err != nil:
+		d.cfg.Log.Debug("a reply cannot be sent", "error", err)
+	}
+	d.observe(a)
+}
+
+func (d *administration) refuse(reply string, a Answer, err error) {
+	e := toError(err)
+	if err := d.cfg.Conn.PublishMsg(errorMessage(e, reply)); err != nil {
+		d.cfg.Log.Debug("a reply cannot be sent", "error", err)
+	}
+	a.Reason = e.Reason
+	d.observe(a)
+}
+
+// named returns the error of a request. One that is none of the allocator's is the store's. It names this generator if
+// the fault may be its own.
+func (d *administration) named(err error) *bus.Error {
+	e := *toError(err)
+	if e.Reason == bus.Internal {
+		e = *toError(fmt.Errorf("%w: %w", allocator.ErrUnavailable, err))
+	}
+	if e.Code >= 500 {
+		e.Message = fmt.Sprintf("generator %s: %s", d.cfg.Node, e.Message)
+	}
+	return &e
+}
+
+// decode reads the JSON of an administrative request. An empty body is {}.
+func decode[Req any](data []byte) (Req, error) {
+	var req Req
+	if data = bytes.TrimSpace(data); len(data) == 0 {
+		return req, nil
+	}
+	if data[0] != '{' {
+		return req, badRequest("the body is not a JSON object: %s", wire.Quote(data))
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&req); err != nil {
+		return req, badRequest("the body cannot be read: %v", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return req, badRequest("more follows the JSON object")
+	}
+	return req, nil
+}
+
+// maxPage is the most entries of a list.
+const maxPage = 1000
+
+// pageLimit returns the page's limit, or an error.
+func pageLimit(limit int) (int, error) {
+	if limit < 0 || limit > maxPage {
+		return 0, badRequest("limit is %d, not from 1 to %d", limit, maxPage)
+	}
+	return cmp.Or(limit, maxPage), nil
+}
+
+// pageQuery asks for the page and one entry more, which shows that the page is not the last.
+func pageQuery(p admin.PageRequest, limit int) allocator.Query {
+	return allocator.Query{Prefix: p.Prefix, Contains: p.Contains, After: p.After, Limit: limit + 1}
+}
+
+// fit returns how many of the entries fit into one reply: at most limit.
+func fit[T any](conn *nats.Conn, entries []T, limit int) int {
+	room := int(conn.MaxPayload()) - 1024 // for what is around the entries
+	for i, e := range entries {
+		if room -= len(wire.Encode(e)) + 1; i == limit || room < 0 && i > 0 {
+			return i
+		}
+	}
+	return len(entries)
+}
+
+// readPatience returns how long a sender waits, from the header wire.HeaderTimeout.
+func readPatience(header string) (time.Duration, error) {
+	if header == "" {
+		return bus.DefaultTimeout, nil
+	}
+	ms, err := strconv.ParseUint(header, 10, 32)
+	if err != nil {
+		return 0, badRequest("the header %s is %s, not a number of milliseconds", wire.HeaderTimeout, wire.Quote([]byte(header)))
+	}
+	return min(time.Duration(ms)*time.Millisecond, wire.MaxAdminTimeout), nil
+}
+
+// answerTime is how much of a sender's patience is kept for the way of the answer.
+func answerTime(patience time.Duration) time.Duration { return min(patience/10, maxAnswerTime) }
+
+// errLate is the error of a request that came so late that its sender may have given up.
+var errLate = newError(bus.Draining, "it stood still or was cut off when this request came, "+
+	"or the request's timeout is too short: nothing was done, send it again")

@@ -1,0 +1,154 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+)
+
+// mostSilent is how many generators an error names.
+const mostSilent = 20
+
+// lossAdmin compares the records with what generators and events know, for operators who lost some. Its methods are safe
+// for concurrent use. It has no lock, because it remembers nothing.
+type lossAdmin struct {
+	cfg     *Config
+	alloc   *allocator.Allocator
+	group   *group
+	peers   peers
+	workers *workerAdmin
+}
+
+// known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
+func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
+	page := admin.KnownPage{Node: l.cfg.Node, Installation: l.peers.installation(), Tags: []admin.KnownTag{}}
+	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
+		page.Installation = l.cfg.Installation
+	}
+	var names []string
+	l.cfg.Index.Each(func(tag string, end int64) {
+		if end > 1 && tag > req.After {
+			names = append(names, tag)
+		}
+	})
+	slices.Sort(names)
+	for _, tag := range names {
+		k := l.alloc.Known(tag)
+		t := admin.KnownTag{Tag: tag, End: bus.ID(k.End), Opaque: string(k.Order.Domain())}
+		if k.Order == allocator.Strict || l.alloc.Order(tag) == allocator.Strict {
+			t.Order = bus.OrderStrict
+		}
+		page.Tags = append(page.Tags, t)
+	}
+	if n := fit(l.cfg.Conn, page.Tags, len(page.Tags)); n < len(page.Tags) {
+		page.Tags = page.Tags[:n]
+		page.Next = page.Tags[n-1].Tag
+	}
+	return page, nil
+}
+
+// missing names the tags that generators or events know, and of which there is no record, not even that of a deletion.
+func (l *lossAdmin) missing(ctx context.Context, _ struct{}) (missing admin.MissingTags, err error) {
+	missing.Tags, _, err = l.find(ctx)
+	if n := fit(l.cfg.Conn, missing.Tags, len(missing.Tags)); n < len(missing.Tags) {
+		missing.Tags, missing.More = missing.Tags[:n], len(missing.Tags)-n
+	}
+	return missing, err
+}
+
+// find returns all missing tags, and what is known.
+func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Knowledge, err error) {
+	missing = []admin.MissingTag{}
+	if err := l.peers.hearPeers(ctx); err != nil {
+		return missing, k, err
+	}
+	k, err = Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.peers.installation())
+	if err != nil {
+		return missing, k, err
+	}
+	tags, err := l.alloc.List(ctx, allocator.Query{Limit: math.MaxInt})
+	if err != nil {
+		return missing, k, err
+	}
+	unlisted := maps.Clone(k.Ends)
+	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.deleted[tag] })
+	for _, t := range tags {
+		delete(unlisted, t.Name)
+	}
+	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
+		claims, err := l.tagClaims(ctx, tag)
+		if err != nil {
+			return missing, k, err
+		}
+		if claims.End == 0 && claims.MaxID == 0 && claims.Problem == "" {
+			t, ok := k.changes[tag]
+			if ok && t.Order == "" && t.Opaque == "" {
+				t.Order = bus.OrderTrend
+			}
+			missing = append(missing, admin.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
+		}
+	}
+	return missing, k, nil
+}
+
+// end ends a loss of all tags: from then on a name without a record is new. It is a conflict while a tag is known that
+// has no record, and while a generator is not heard that may know others.
+func (l *lossAdmin) end(ctx context.Context, req admin.EndLossRequest) (admin.EndLossReply, error) {
+	none := admin.EndLossReply{}
+	if lost := l.cfg.Records.Err(); !errors.Is(lost, allocator.ErrTagsLost) {
+		return none, lost
+	}
+	missing, know, err := l.find(ctx)
+	if err != nil {
+		return none, err
+	}
+	if n := len(missing); n > 0 {
+		return none, conflict("the loss of all tags is not over: tags that are known and have no record: %d, for example %s. "+
+			"`leaf tag advance --all` says how to add them", n, missing[0].Tag)
+	}
+	nodes, err := l.unheard(ctx, know.claimers, req.Without)
+	if err != nil {
+		return none, err
+	}
+	if len(nodes) > 0 {
+		shown := nodes[:min(len(nodes), mostSilent)]
+		return none, conflict("the loss of all tags is not over: generators that are not heard may know tags "+
+			"that no other does (%d): %s. Start them with their data folders. If a folder is lost, add the tags that its "+
+			"generator may have had, with --max-id above all IDs that your services got, and then: "+
+			"leaf tag advance --all --without %s", len(nodes), strings.Join(shown, ", "), strings.Join(shown, ","))
+	}
+	return admin.EndLossReply{Ended: true}, l.cfg.EndLoss(ctx)
+}
+
+// unheard returns the generators that are not heard, of these, of those that have a worker's record, and of those that
+// fell silent. Only an operator knows which of them will not come back.
+func (l *lossAdmin) unheard(ctx context.Context, some map[string]bool, without []string) ([]string, error) {
+	workers, err := l.workers.entries(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("which generators there were is not known: %w", err)
+	}
+	silent := maps.Clone(some)
+	for _, w := range workers {
+		silent[w.Node] = true
+	}
+	here, lost := l.group.members(time.Now())
+	for _, node := range lost {
+		silent[node] = true
+	}
+	for _, b := range here {
+		delete(silent, b.Node)
+	}
+	for _, node := range append([]string{l.cfg.Node, ""}, without...) {
+		delete(silent, node)
+	}
+	return slices.Sorted(maps.Keys(silent)), nil
+}

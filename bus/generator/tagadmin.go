@@ -1,0 +1,366 @@
+package generator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
+)
+
+// eventsPatience is how long a creation waits for what the events say of the name. The stream may be away for long.
+const eventsPatience = time.Second
+
+// tagAdmin does what operators ask of tags.
+//
+//	create, ensureAll ──── add ──────┐
+//	update, advance, delete ─ amend ─┴── announce    the event; then it waits until all generators have it in force
+//
+// Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
+type tagAdmin struct {
+	cfg     *Config
+	alloc   *allocator.Allocator
+	group   *group
+	peers   peers
+	passing *passing
+	publish func(*nats.Msg)
+}
+
+// peers is what administration asks of the other generators.
+type peers interface {
+	hearPeers(context.Context) error
+	askKnown(ctx context.Context, tag string) (allocator.Known, error)
+	push(allocator.Stored)
+	hold(tag string) (release func())
+	confirm(context.Context, allocator.Stored) (is allocator.Stored, unheard []string, err error)
+	installation() string
+}
+
+// tagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
+type tagName struct {
+	Tag string `json:"tag"`
+}
+
+func record(t allocator.Tag) admin.TagRecord {
+	r := admin.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description,
+		Updated: t.Updated, Order: string(t.Order), TagRules: rules(t.Rules)}
+	if d := t.Order.Domain(); d != "" {
+		r.Order, r.Opaque, r.Limit = "", string(d), 0 // so that the record can be sent as it is, to create the tag again
+	}
+	return r
+}
+
+func rules(r allocator.Rules) admin.TagRules {
+	return admin.TagRules{Quota: r.Quota, Paused: r.Paused, Outlast: r.Outlast, Limit: bus.ID(r.Limit)}
+}
+
+func (t *tagAdmin) list(ctx context.Context, req admin.PageRequest) (admin.TagsPage, error) {
+	page := admin.TagsPage{Tags: []admin.TagRecord{}}
+	limit, err := pageLimit(req.Limit)
+	if err != nil {
+		return page, err
+	}
+	ctx, cancel := t.passing.storeTime(ctx)
+	defer cancel()
+	tags, err := t.alloc.List(ctx, pageQuery(req, limit))
+	if err != nil {
+		return page, err
+	}
+	entries := make([]admin.UnservedTag, len(tags))
+	for i, tag := range tags {
+		entries[i].TagRecord = record(tag)
+		err := cmp.Or(allocator.CheckTag(tag.Name), allocator.CheckStepOf(tag.Order, tag.Step, allocator.LimitStep))
+		if err != nil {
+			entries[i].Problem = err.Error()
+		}
+	}
+	if n := fit(t.cfg.Conn, entries, limit); n < len(entries) {
+		entries = entries[:n]
+		page.Next = entries[n-1].Tag
+	}
+	for _, e := range entries {
+		if e.Problem != "" {
+			page.Unserved = append(page.Unserved, e)
+		} else {
+			page.Tags = append(page.Tags, e.TagRecord)
+		}
+	}
+	return page, nil
+}
+
+func (t *tagAdmin) get(ctx context.Context, req tagName) (admin.TagRecord, error) {
+	s, err := t.stored(ctx, req.Tag)
+	return record(s.Tag), err
+}
+
+// stored reads a tag's record for an operator.
+func (t *tagAdmin) stored(ctx context.Context, tag string) (allocator.Stored, error) {
+	if err := allocator.CheckTag(tag); err != nil {
+		return allocator.Stored{}, err
+	}
+	ctx, cancel := t.passing.storeTime(ctx)
+	defer cancel()
+	s, err := t.alloc.Get(ctx, tag)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", tag, err)
+	}
+	return s, nil
+}
+
+// reveal returns the numbers of IDs of an opaque tag.
+func (t *tagAdmin) reveal(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
+	none := admin.Revealed{}
+	if err := allocator.CheckTag(req.Tag); err != nil {
+		return none, err
+	}
+	if n := len(req.IDs); n < 1 || n > admin.MostRevealed {
+		return none, badRequest("%d IDs: want 1 to %d", n, admin.MostRevealed)
+	}
+	s, err := t.alloc.Load(ctx, req.Tag)
+	switch {
+	case err != nil:
+		return none, err
+	case s.Revision == 0:
+		return none, fmt.Errorf("%s: %w", req.Tag, allocator.ErrUnknownTag)
+	case s.Order.Domain() == "":
+		return none, badRequest("%s is not opaque: its numbers are its IDs", req.Tag)
+	}
+	p, err := t.cfg.Keys.Permutation(ctx, s.Tag)
+	if err != nil {
+		return none, err
+	}
+	r := admin.Revealed{Tag: req.Tag, Numbers: make([]bus.ID, len(req.IDs))}
+	for i, id := range req.IDs {
+		if !p.Has(int64(id)) {
+			return none, badRequest("%d is no ID of %s: they are from 1 to %d", id, req.Tag, p.Domain().Last())
+		}
+		r.Numbers[i] = bus.ID(p.Reveal(int64(id)))
+	}
+	return r, nil
+}
+
+func (t *tagAdmin) create(ctx context.Context, req admin.TagCreate) (admin.TagChange, error) {
+	tag, err := newTag(req, t.cfg.MaxStep)
+	if err == nil && !req.Force {
+		// A max_id alone is no typo: the IDs of an old system may be large.
+		at := allocator.Tag{MaxID: max(tag.MaxID, t.alloc.Seen(tag.Name))}
+		err = at.CheckLoss(allocator.Change{RulesChange: req.RulesChange})
+	}
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	return t.add(ctx, tag, false)
+}
+
+// newTag returns the tag that a request asks for.
+func newTag(req admin.TagCreate, maxStep int64) (tag allocator.Tag, err error) {
+	tag = allocator.Tag{Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, maxStep), Description: req.Description}
+	if req.MaxID != nil {
+		tag.MaxID = int64(*req.MaxID)
+	}
+	if tag.Order, err = orderOf(req); tag.Order == allocator.Strict {
+		tag.Step = 0
+	}
+	if req.Step != nil {
+		tag.Step = *req.Step
+	}
+	err = cmp.Or(allocator.CheckTag(tag.Name), err, allocator.CheckStepOf(tag.Order, tag.Step, maxStep),
+		allocator.CheckDescription(tag.Description))
+	if err == nil {
+		tag.Rules, err = allocator.NewRules(req.RulesChange, tag.Order)
+	}
+	return tag, err
+}
+
+// orderOf returns the order of a new tag.
+func orderOf(req admin.TagCreate) (allocator.Order, error) {
+	o, err := allocator.ParseOrder(req.Order)
+	if err != nil || req.Opaque == "" {
+		return o, err
+	}
+	if o == allocator.Strict {
+		return o, badRequest("a tag is strict or opaque: the IDs of an opaque tag are in no order")
+	}
+	d, err := opaque.ParseDomain(req.Opaque)
+	if err != nil {
+		return o, badRequest("opaque: %v", err)
+	}
+	return allocator.OpaqueOrder(d), nil
+}
+
+// add adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may be
+// lost. A max_id above 1 says that all IDs below are in use: the other generators drop those that they have. It has all
+// the time of its sender, because the other generators are asked. onlyNew: the name must never have been in use.
+func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (admin.TagChange, error) {
+	seen, err := t.seenInEvents(ctx, tag.Name)
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	s, err := t.alloc.Create(ctx, tag, seen, onlyNew)
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
+	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
+		t.peers.push(s)
+		t.publishTag("tag.created", s.Tag)
+		return admin.TagChange{TagRecord: record(s.Tag)}, nil
+	}
+	made, err := t.announce(ctx, "tag.created", s)
+	if err != nil {
+		return admin.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
+	}
+	return made, nil
+}
+
+// seenInEvents is how far the events know a tag without a record to be in use; 0: they do not know the name, or it has
+// a record, which has the last word. Events are evidence of last resort: all generators that knew the tag may be gone.
+func (t *tagAdmin) seenInEvents(ctx context.Context, tag string) (seen int64, err error) {
+	s, err := t.alloc.Load(ctx, tag)
+	if errors.Is(err, allocator.ErrDamaged) { // its creation says more
+		return 0, nil
+	}
+	if err != nil || s.Revision != 0 {
+		return 0, err
+	}
+	read, cancel := context.WithTimeout(ctx, eventsPatience)
+	defer cancel()
+	err = LastRefills(read, t.cfg.JS, tag, func(r events.Refill) { seen = max(seen, r.Last+1) })
+	if err == nil {
+		err = LastChanges(read, t.cfg.JS, tag, func(r admin.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) })
+	}
+	if err != nil { // a stream of events that cannot be had must not stop anything
+		t.cfg.Log.Warn("a tag is created without a look at the events of that name", "tag", tag, "error", err)
+	}
+	return seen, nil
+}
+
+// ensureAll creates the tags of the start.
+func (t *tagAdmin) ensureAll(ctx context.Context) error {
+	for _, tag := range t.cfg.Tags {
+		if err := t.ensure(ctx, tag); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refusals are the errors of a tag of the start that another attempt would meet again.
+var refusals = []error{allocator.ErrDeleted, allocator.ErrDamaged, allocator.ErrNewer, allocator.ErrTagsLost,
+	allocator.ErrBadValue, allocator.ErrConflict}
+
+// ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted or that has lost
+// its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
+// served must not stop the others.
+func (t *tagAdmin) ensure(ctx context.Context, tag allocator.Tag) error {
+	s, err := t.alloc.Get(ctx, tag.Name)
+	switch {
+	case err == nil && s.Last.First == 0: // an attempt, or a start, before this one may have ended before the row
+		return t.alloc.Complete(ctx, s.Tag)
+	case errors.Is(err, allocator.ErrUnknownTag) && !errors.Is(err, allocator.ErrDeleted):
+		_, err = t.add(ctx, tag, true)
+	}
+	switch {
+	case errors.Is(err, allocator.ErrExists): // another generator was first, or the database takes another name for it
+		t.cfg.Log.Info("a tag of --tag was not created", "tag", tag.Name, "reason", err)
+		return nil
+	case ctx.Err() == nil && slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }):
+		t.cfg.Log.Error("a tag of --tag is not created; `leaf tag` shows and creates tags", "tag", tag.Name, "error", err)
+		return nil
+	}
+	return err
+}
+
+func (t *tagAdmin) update(ctx context.Context, req admin.TagUpdate) (admin.TagChange, error) {
+	change := allocator.Change{
+		MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
+	err := allocator.CheckTag(req.Tag)
+	if err == nil && change == (allocator.Change{}) {
+		err = badRequest("nothing to change: give max_id, step, description, quota, paused, outlast or limit")
+	}
+	if err == nil && change.Step != nil && *change.Step != 0 { // the store knows whether the tag is strict
+		err = allocator.CheckStep(*change.Step, t.cfg.MaxStep)
+	}
+	if err == nil && change.Description != nil {
+		err = allocator.CheckDescription(*change.Description)
+	}
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	var was allocator.Tag
+	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (s allocator.Stored, err error) {
+		was, s, err = t.alloc.Change(ctx, req.Tag, change, req.Force)
+		return s, err
+	})
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	changed, err := t.announce(ctx, "tag.updated", s)
+	t.publishEnding(was, s.Tag)
+	if err != nil && (change.MaxID != nil || change.RulesChange != (allocator.RulesChange{})) {
+		return admin.TagChange{}, unconfirmed(err, "it may have happened: send it again")
+	}
+	return changed, nil
+}
+
+func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagChange, error) {
+	if err := allocator.CheckTag(req.Tag); err != nil {
+		return admin.TagChange{}, err
+	}
+	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (allocator.Stored, error) { return t.alloc.Delete(ctx, req.Tag) })
+	if err != nil {
+		return admin.TagChange{}, err
+	}
+	changed, err := t.announce(ctx, "tag.deleted", s)
+	t.publishEnding(s.Tag, allocator.Tag{Name: s.Name})
+	if err != nil {
+		return admin.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
+	}
+	return changed, nil
+}
+
+// amend lets f change the record of a tag. Meanwhile all generators keep back the claims of the tag, if it is strict.
+func (t *tagAdmin) amend(
+	ctx context.Context, tag string, f func(context.Context) (allocator.Stored, error),
+) (allocator.Stored, error) {
+	release := t.peers.hold(tag)
+	ctx, cancel := t.passing.storeTime(ctx)
+	defer cancel()
+	s, err := f(ctx)
+	if err != nil {
+		release()
+		return s, fmt.Errorf("%s: %w", tag, err)
+	}
+	return s, nil
+}
+
+// announce publishes the event of a changed tag, and waits until all generators have the change in force.
+func (t *tagAdmin) announce(ctx context.Context, event string, s allocator.Stored) (admin.TagChange, error) {
+	t.publishTag(event, s.Tag)
+	s, unheard, err := t.peers.confirm(ctx, s)
+	return admin.TagChange{TagRecord: record(s.Tag), Unheard: unheard}, err
+}
+
+func (t *tagAdmin) publishTag(event string, tag allocator.Tag) {
+	t.publish(newEvent(event, tag.Name, t.cfg.Node, events.Tag{Node: t.cfg.Node, TagRecord: record(tag)}))
+}
+
+// publishEnding publishes that an operator's change began or ended an episode of [allocator.Ending].
+func (t *tagAdmin) publishEnding(was, is allocator.Tag) {
+	switch node := t.cfg.Node; {
+	case was.Name == "" || was.Ending(was.MaxID) == is.Ending(is.MaxID):
+	case is.Ending(is.MaxID):
+		t.publish(allocatorEvent(node, t.cfg.StoreKind, is.NewEnding()))
+	default:
+		t.publish(newEvent("segment.recovered", is.Name, node, events.Recovered{Node: node, Tag: is.Name, Episode: "ending"}))
+	}
+}
