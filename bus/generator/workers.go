@@ -114,7 +114,7 @@ func (g *Generator) workersRelease(ctx context.Context, req admin.WorkerRelease)
 	g.log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
 	event := events.Worker{Node: g.cfg.Node, Worker: r.Worker, Registry: g.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}
 	g.publishEvent("worker.released", key(r.Worker), event)
-	g.group.released(time.Now(), r.Worker)
+	g.group.losses.release(time.Now(), r.Worker)
 	g.send(heartbeat{Released: &r.Worker})
 	return g.worker(time.Now(), r), nil
 }
