@@ -122,35 +122,11 @@ func unanswered(ctx context.Context, err error) error {
 // Last returns the last message of the event stream on a subject, which may have wildcards; nil: there is none. The
 // leader of the stream answers, because other replicas may lag behind.
 func Last(ctx context.Context, js jetstream.JetStream, subject string) (*jetstream.RawStreamMsg, error) {
-	_, last, err := openAt(ctx, js, subject)
-	return last, err
-}
-
-// Next returns the first message of the event stream on a subject after a sequence number; nil: there is none. The
-// leader of the stream answers.
-func Next(ctx context.Context, js jetstream.JetStream, subject string, after uint64) (*jetstream.RawStreamMsg, error) {
-	stream, last, err := openAt(ctx, js, subject)
-	if err != nil || last == nil || last.Sequence <= after {
-		return nil, err
-	}
-	next, err := stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound): // removed since
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", events.Stream, err)
-	}
-	return next, nil
-}
-
-// openAt returns the event stream, and the last message on a subject; nil: there is none.
-func openAt(ctx context.Context, js jetstream.JetStream, subject string) (jetstream.Stream, *jetstream.RawStreamMsg, error) {
 	stream, err := eventStream(ctx, js)
 	if err != nil || stream == nil {
-		return nil, nil, err
+		return nil, err
 	}
-	last, err := lastOn(ctx, stream, subject)
-	return stream, last, err
+	return lastOn(ctx, stream, subject)
 }
 
 // eventStream returns the event stream, for reads that only its leader answers; nil: there is none, in a new

@@ -13,7 +13,7 @@ import (
 const maxAlerts = 10_000
 
 // lost is the alert about a generator that its peers do not hear. They publish it, so it lasts while the generator
-// does not run.
+// does not run, until its UntilMS. Its end is missing if all of them restarted meanwhile.
 const lost = "leaf.node.lost"
 
 // alerts are the latest alert of each episode, by generator. A start or a stop of a
@@ -82,7 +82,7 @@ func ends(event, alert string) bool {
 	switch event {
 	case "leaf.node.started":
 		return strings.HasPrefix(alert, "leaf.segment.") || strings.HasPrefix(alert, "leaf.records.") ||
-			strings.HasPrefix(alert, "leaf.tag.") || alert == "leaf.nats.degraded" || alert == "leaf.node.stale"
+			strings.HasPrefix(alert, "leaf.tag.") || alert == "leaf.nats.degraded" || alert == "leaf.node.stale" || alert == lost
 	case "leaf.worker.acquired":
 		return strings.HasPrefix(alert, "leaf.clock.") || alert == "leaf.worker.lost" || alert == "leaf.worker.expiring"
 	case "leaf.node.stopped":
@@ -135,13 +135,16 @@ func (a *alerts) forget() {
 // all returns the alerts as they are now. running reports whether a generator runs; nil:
 // that is not known.
 func (a *alerts) all(running func(node string) bool) []notice {
-	all := make([]notice, 0, a.count)
+	all, now := make([]notice, 0, a.count), time.Now()
 	for node, about := range a.of {
 		runs := running == nil || running(node)
 		for _, kept := range about {
 			n := *kept
 			if n.ended.compare(n.begun) >= 0 {
 				n.Over = n.ended.at
+			} else if body, ok := n.body.(events.Lost); ok && (body.UntilMS > 0 && body.UntilMS <= now.UnixMilli() ||
+				running != nil && runs && now.Sub(n.Time) > patience) { // it answered since
+				n.Over = now
 			} else {
 				n.Gone = !runs && n.Type != lost
 			}

@@ -69,6 +69,25 @@ func alertsOf(v feedView) (list []string) {
 	return list
 }
 
+// If all that could publish the end of node.lost started again meanwhile, it is over when the generator is there or
+// when its reservation is over.
+func TestLostWithoutAnEnd(t *testing.T) {
+	t.Parallel()
+	lost := func(until int64, runs, over bool) {
+		t.Helper()
+		f := newFeed(nil, nil)
+		f.addLive(published("b", events.Event{ID: "1", Type: "leaf.node.lost", Key: "a", Severity: "alert", Time: time.Now().Add(-time.Minute),
+			Data: json.RawMessage(`{}`), Body: events.Lost{Node: "a", UntilMS: until}}))
+		if v := f.view(func(string) bool { return runs }); (v.Lasting == 0) != over {
+			t.Errorf("until %d, running %v: %+v", until, runs, v.Alerts)
+		}
+	}
+	later := time.Now().Add(time.Hour).UnixMilli()
+	lost(later, false, false)
+	lost(later, true, true)
+	lost(1, false, true)
+}
+
 func TestAlertsAndTheirEnds(t *testing.T) {
 	t.Parallel()
 	second := time.Second
@@ -100,6 +119,9 @@ func TestAlertsAndTheirEnds(t *testing.T) {
 				eventOf("a", "node.recovered", "a", second, events.Recovered{Node: "a", Episode: "stale"}),
 				published("c", eventOf("a", "node.recovered", "a", 2*second, events.Recovered{Node: "a", Episode: events.EpisodeLost})),
 			}, 0, []string{"lost a a 2s"}},
+		"of a lost generator that starts again": {
+			[]events.Event{published("b", eventOf("a", "node.lost", "a", 0, events.Lost{Node: "a"})), node("a", "started", second)},
+			0, []string{"lost a a 1s"}},
 		"its generator stops": {
 			[]events.Event{starved("a", "order", 0), node("a", "stopped", second)}, 0, []string{"starved order a 1s"}},
 		"another generator starts": {

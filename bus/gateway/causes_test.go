@@ -80,7 +80,7 @@ func TestCauses(t *testing.T) {
 		if c.lasts > 0 {
 			states = append(states, admin.State{FailingLasts: &c.lasts})
 		}
-		v := f.view(func(node string) bool { return node != "gone" })
+		v := f.view(func(node string) bool { return node != "gone" && node != "c" })
 		v.group(states, noon)
 		if got := causes(v); !slices.Equal(got, c.want) {
 			t.Errorf("%s:\n%q, want\n%q", name, got, c.want)

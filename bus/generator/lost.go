@@ -2,112 +2,137 @@ package generator
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
-	// lostAfter is how long a peer must be silent, while this generator hears NATS without a pause,
-	// before that raises an alert.
+	// lostAfter is how long a peer must be silent, while this generator hears NATS without a pause, before that raises
+	// an alert.
 	lostAfter = 5 * heartbeatEvery
-	// lostFor is how long a lost peer is remembered at least, because it may be cut off and still answer
-	// callers. A peer without a worker is over after it.
+	// lostFor is how long a lost peer is remembered at least, because it may be cut off and still answer callers. A
+	// peer without a worker is over after it.
 	lostFor = time.Hour
-	// maxLost is how many lost peers are remembered.
-	maxLost = 100
-	// maxLostShown is how many lost peers the state lists.
-	maxLostShown = 20
+	// learnFor is how long a generator that begins to hear NATS learns from its peers which others are lost. After that
+	// it knows it itself.
+	learnFor = 2 * lostAfter
+	// maxLost is how many lost peers are remembered, maxLostShown how many the state and the heartbeats list.
+	maxLost, maxLostShown = 100, 20
 )
 
-// lostPeer is a node whose heartbeats stopped without a last one.
-type lostPeer struct {
-	node, run string    // run is the one that was heard last
-	worker    *int64    // nil: it held none
-	heard     time.Time // when its last heartbeat came, by this generator's clock
-	until     time.Time // when what it reserved is over
-	declared  bool      // it was silent for lostAfter
-	returned  bool      // it was heard again
-
-	// What the event stream has: tried is set before the first attempt to publish the alert. An attempt
-	// without an answer may have succeeded, so the end is published if tried is set and the stream has the alert.
-	tried, stored bool
+// losses are the nodes whose heartbeats stopped without a last one. Each generator that hears NATS publishes an alert
+// about each, and its end. Their message IDs come from the last heartbeat, so the stream keeps one of each. A generator
+// that was not there, or was cut off, learns from heartbeats what the others have published.
+//
+//	group ── add, back, bound     as heartbeats stop and come
+//	heardHeartbeat ── learn       what a peer reports
+//	watchLost ── declare, next, published
+//
+// The methods are safe for concurrent use. The group calls them under its lock.
+type losses struct {
+	mu sync.Mutex
+	of map[string]*loss // by node
 }
 
-// lasts reports whether the peer is lost now, so that operators must see it.
-func (l *lostPeer) lasts(now time.Time) bool {
-	return l.declared && !l.returned && now.Before(l.until)
+// loss is a node whose heartbeats stopped. Its JSON form is for heartbeats.
+type loss struct {
+	Node     string `json:"node"`
+	Run      string `json:"run"` // the one that was heard last
+	Number   uint64 `json:"number"`
+	Worker   *int64 `json:"worker,omitempty"`
+	SilentMS int64  `json:"silent_ms"` // when it was sent
+	LeftMS   int64  `json:"left_ms"`   // until what it reserved is over
+	Stored   bool   `json:"stored,omitempty"`
+
+	heard    time.Time // when its last heartbeat, Number, came; by this generator's clock, as until
+	until    time.Time // when what it reserved is over
+	declared bool      // it was silent for lostAfter
+	returned bool      // it was heard again
+	tried    bool      // the stream may have the alert: so its end is needed. Stored: it has
 }
 
-// reservedUntil is when what m reserved is over. The time is by this generator's clock, because the peer's
-// may be wrong.
-func (m *member) reservedUntil() time.Time {
-	if m.Worker == nil || m.ReservedUntil <= 0 || m.UnixMS <= 0 { // it has no worker
-		return m.heard.Add(lostFor)
+// lasts reports whether the node is lost now, so that operators must see it.
+func (l *loss) lasts(now time.Time) bool { return l.declared && !l.returned && now.Before(l.until) }
+
+// over reports whether the alert needs an end.
+func (l *loss) over(now time.Time) bool { return l.tried && (l.returned || !now.Before(l.until)) }
+
+// millis is a duration that a peer sent.
+func millis(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
+
+// add notes that the heartbeats of m have stopped. Of two runs of one node it keeps the one that was heard last, and
+// the later end.
+func (s *losses) add(m member) {
+	until := m.heard.Add(lostFor)
+	if m.Worker != nil && m.ReservedUntil > 0 && m.UnixMS > 0 { // by this generator's clock: the peer's may be wrong
+		until = m.heard.Add(millis(m.ReservedUntil - m.UnixMS))
 	}
-	const most = math.MaxInt64 / int64(time.Millisecond)
-	left := min(max(m.ReservedUntil-m.UnixMS, 0), most)
-	return m.heard.Add(time.Duration(left) * time.Millisecond)
-}
-
-// loseLocked remembers a peer whose heartbeats have stopped. Of two runs of one node it keeps the one that was heard
-// last, and the later end.
-func (g *group) loseLocked(m member) {
-	l := g.lost[m.Node]
-	if l == nil {
-		l = &lostPeer{node: m.Node, returned: true}
-		g.lost[m.Node] = l
-	}
-	until := m.reservedUntil()
-	if !l.returned && until.Before(l.until) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.of[m.Node]
+	switch {
+	case l == nil:
+		l = &loss{Node: m.Node}
+		s.of[m.Node] = l
+	case l.returned: // the end of an earlier alert may be on its way
+		l = &loss{Node: m.Node, tried: l.tried}
+		s.of[m.Node] = l
+	case until.Before(l.until):
 		until = l.until
 	}
-	if l.returned || cmp.Or(m.heard.Compare(l.heard), strings.Compare(m.ID, l.run)) > 0 {
-		if l.returned { // the end of an earlier alert may be on its way
-			l.declared, l.stored = false, false
-		}
-		l.run, l.worker, l.heard, l.returned = m.ID, m.Worker, m.heard, false
+	if l.until = until; cmp.Or(m.heard.Compare(l.heard), strings.Compare(m.ID, l.Run)) > 0 {
+		l.Run, l.Number, l.Worker, l.heard = m.ID, m.heartbeat.Number, m.Worker, m.heard
 	}
-	l.until = until
 }
 
-// returnLocked notes that a node was heard.
-func (g *group) returnLocked(node string) {
-	if l := g.lost[node]; l != nil {
-		l.returned = true
-		if !l.tried {
-			delete(g.lost, node)
+// back notes that a node was heard.
+func (s *losses) back(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.of[node]; l != nil {
+		if l.returned = true; !l.tried {
+			delete(s.of, node)
 		}
 	}
 }
 
-// boundLocked forgets lost peers. One whose alert may be in the stream stays until the end of the alert is there too.
-func (g *group) boundLocked(now time.Time) {
-	var idle []*lostPeer // without an alert
-	for node, l := range g.lost {
-		switch {
-		case l.tried:
-		case !now.Before(l.until) && now.Sub(l.heard) >= lostFor:
-			delete(g.lost, node)
-		default:
-			idle = append(idle, l)
+// bound forgets nodes. One whose alert may be in the stream stays until the end of the alert is there too.
+func (s *losses) bound(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.of, func(_ string, l *loss) bool {
+		return !l.tried && !now.Before(l.until) && now.Sub(l.heard) >= lostFor
+	})
+	for len(s.of) > maxLost {
+		var oldest *loss
+		for _, l := range s.of {
+			if !l.tried && (oldest == nil || l.heard.Before(oldest.heard)) {
+				oldest = l
+			}
 		}
-	}
-	if len(g.lost) <= maxLost {
-		return
-	}
-	slices.SortFunc(idle, func(x, y *lostPeer) int { return x.heard.Compare(y.heard) })
-	for _, l := range idle[:min(len(idle), len(g.lost)-maxLost)] {
-		delete(g.lost, l.node)
+		if oldest == nil {
+			return
+		}
+		delete(s.of, oldest.Node)
 	}
 }
 
-// unheardLocked returns the nodes that fell silent in the last lostFor, in their order.
-func (g *group) unheardLocked(now time.Time) (nodes []string) {
-	for node, l := range g.lost {
+// unheard returns the nodes that fell silent in the last lostFor, in their order.
+func (s *losses) unheard(now time.Time) (nodes []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for node, l := range s.of {
 		if !l.returned && now.Sub(l.heard) < lostFor {
 			nodes = append(nodes, node)
 		}
@@ -116,106 +141,184 @@ func (g *group) unheardLocked(now time.Time) (nodes []string) {
 	return nodes
 }
 
-// judge declares peers lost, and returns them. begin and end are those whose alert, or the end of it, the stream may
-// lack. It counts only silence during which this generator heard NATS without a pause. Else a generator that was cut
-// off, frozen or starved would declare its healthy peers lost. own is this generator's node, which another run may have
-// had.
-func (g *group) judge(now time.Time, own string) (lost, begin, end []lostPeer) {
-	steady, ok := g.pulse.steadySince(now)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.expireLocked(now)
-	for _, l := range g.lost {
-		if ok && !l.declared && !l.returned && now.Before(l.until) && l.node != own &&
+// declare returns the nodes that are lost now and were not before. Only silence counts while this generator has heard
+// NATS without a pause, since steady. Else one that was cut off, frozen or starved would declare its healthy peers
+// lost. own is this generator's node, which another run may have had.
+func (s *losses) declare(now, steady time.Time, own string) (lost []loss) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.of {
+		if !l.declared && !l.returned && now.Before(l.until) && l.Node != own &&
 			now.Sub(l.heard) >= lostAfter && now.Sub(steady) >= lostAfter {
 			l.declared = true
 			lost = append(lost, *l)
 		}
-		switch {
-		case l.lasts(now) && !l.stored && ok:
-			begin = append(begin, *l)
-		case l.tried && (l.returned || !now.Before(l.until)):
-			end = append(end, *l)
+	}
+	return lost
+}
+
+// next returns an alert that the stream may lack, or the end of one; ok is false if there is none. here: this generator
+// hears NATS.
+func (s *losses) next(now time.Time, here bool) (l loss, end, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.of {
+		if here && l.lasts(now) && !l.Stored {
+			l.tried = true // an attempt without an answer may have succeeded
+			return *l, false, true
+		}
+		if l.over(now) {
+			return *l, true, true
 		}
 	}
-	return lost, begin, end
+	return loss{}, false, false
 }
 
-// trying notes that the alert about l is about to be published. It reports false if l is not lost any more.
-func (g *group) trying(now time.Time, l lostPeer) bool {
-	return g.changeLost(l, func(kept *lostPeer) bool {
-		kept.tried = kept.tried || kept.lasts(now)
-		return kept.lasts(now)
-	})
-}
-
-// stored notes that the stream has the alert about l.
-func (g *group) stored(l lostPeer) {
-	g.changeLost(l, func(kept *lostPeer) bool { kept.tried, kept.stored = true, true; return true })
-}
-
-// ended notes that the stream has the end of the alert about l, or no such alert.
-func (g *group) ended(l lostPeer) {
-	g.changeLost(l, func(kept *lostPeer) bool {
-		kept.tried, kept.stored = false, false
-		if kept.returned {
-			delete(g.lost, l.node)
-		}
-		return true
-	})
-}
-
-// changeLost calls f with what is known of l, unless another run of its node was lost since.
-func (g *group) changeLost(l lostPeer, f func(*lostPeer) bool) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	kept := g.lost[l.node]
-	return kept != nil && kept.run == l.run && f(kept)
-}
-
-// recall takes in an alert that the stream had before this generator began to hear its peers, and that has not ended.
-func (g *group) recall(l lostPeer, own string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if kept := g.lost[l.node]; kept != nil { // it was heard since
-		kept.tried = true
-		return
-	}
-	l.declared, l.tried, l.stored, l.returned = true, true, true, l.node == own
-	for _, m := range g.peers {
-		l.returned = l.returned || m.Node == l.node
-	}
-	if len(g.lost) < maxLost {
-		g.lost[l.node] = &l
+// published notes that the stream has what next returned.
+func (s *losses) published(l loss, end bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.of[l.Node]
+	switch {
+	case kept == nil || kept.Run != l.Run || kept.Number != l.Number: // it was lost again
+	case !end:
+		kept.Stored = true
+	case kept.returned:
+		delete(s.of, l.Node)
+	default:
+		kept.tried, kept.Stored = false, false
 	}
 }
 
-// released notes that an operator released a worker, so that nothing of it is reserved any more.
-func (g *group) released(now time.Time, worker int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, l := range g.lost {
-		if l.worker != nil && *l.worker == worker && now.Before(l.until) {
+// learn takes in what a peer reports of a node that this generator does not hear. adopt: this generator has just begun
+// to hear NATS, so the peer may know more.
+func (s *losses) learn(now time.Time, l loss, adopt bool) {
+	l.heard, l.until = now.Add(-millis(l.SilentMS)), now.Add(millis(l.LeftMS))
+	l.declared, l.tried = true, l.Stored
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.of[l.Node]
+	switch {
+	case adopt && (kept == nil || !kept.tried && l.heard.After(kept.heard)):
+		s.of[l.Node] = &l
+	case kept != nil && kept.Run == l.Run && kept.Number == l.Number && l.Stored:
+		kept.tried, kept.Stored = true, true
+	}
+}
+
+// release notes that an operator released a worker, so that nothing of it is reserved any more.
+func (s *losses) release(now time.Time, worker int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.of {
+		if l.Worker != nil && *l.Worker == worker && now.Before(l.until) {
 			l.until = now
 		}
 	}
 }
 
-// lostNodes returns how many peers are lost, and those of them that were heard last, in the order of nodes.
-func (g *group) lostNodes(now time.Time) (count int, latest []admin.LostNode) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var lasting []*lostPeer
-	for _, l := range g.lost {
+// lasting returns how many nodes are lost, and those of them that were heard last, in the order of nodes.
+func (s *losses) lasting(now time.Time) (count int, latest []loss) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.of {
 		if l.lasts(now) {
-			lasting = append(lasting, l)
+			shown := *l
+			shown.SilentMS, shown.LeftMS = max(now.Sub(l.heard).Milliseconds(), 0), l.until.Sub(now).Milliseconds()
+			latest = append(latest, shown)
 		}
 	}
-	slices.SortFunc(lasting, func(x, y *lostPeer) int { return cmp.Or(y.heard.Compare(x.heard), strings.Compare(x.node, y.node)) })
-	for _, l := range lasting[:min(len(lasting), maxLostShown)] {
+	slices.SortFunc(latest, func(x, y loss) int { return cmp.Or(y.heard.Compare(x.heard), strings.Compare(x.Node, y.Node)) })
+	count, latest = len(latest), latest[:min(len(latest), maxLostShown)]
+	slices.SortFunc(latest, func(x, y loss) int { return strings.Compare(x.Node, y.Node) })
+	return count, latest
+}
+
+// lostNodes returns how many peers are lost, and the latest of them for the state.
+func (g *group) lostNodes(now time.Time) (count int, latest []admin.LostNode) {
+	count, lost := g.losses.lasting(now)
+	for _, l := range lost {
 		latest = append(latest, admin.LostNode{
-			Node: l.node, LastHeardMS: l.heard.UnixMilli(), SilentMS: max(now.Sub(l.heard).Milliseconds(), 0), UntilMS: l.until.UnixMilli()})
+			Node: l.Node, LastHeardMS: l.heard.UnixMilli(), SilentMS: l.SilentMS, UntilMS: l.until.UnixMilli()})
 	}
-	slices.SortFunc(latest, func(x, y admin.LostNode) int { return strings.Compare(x.Node, y.Node) })
-	return len(lasting), latest
+	return count, latest
+}
+
+// learn takes in which nodes a peer reports as lost.
+func (g *group) learn(now time.Time, lost []loss, own string) {
+	steady, ok := g.pulse.steadySince(now)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range lost[:min(len(lost), maxLostShown)] {
+		heard := l.Node == own
+		for _, m := range g.peers {
+			heard = heard || m.Node == l.Node
+		}
+		if !heard {
+			g.losses.learn(now, l, !ok || now.Sub(steady) < learnFor)
+		}
+	}
+	g.losses.bound(now)
+}
+
+// watchLost publishes the alerts about lost peers and their ends until the context is done. It does not use the queue
+// of events: an alert that waited there while the stream was unavailable might be wrong when it is published.
+func (g *Generator) watchLost(ctx context.Context) {
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
+	var failed time.Time // when the stream did not answer last
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		g.group.present(time.Now()) // those whose heartbeats stopped become losses
+		steady, here := g.group.pulse.steadySince(time.Now())
+		if here {
+			for _, l := range g.group.losses.declare(time.Now(), steady, g.cfg.Node) {
+				g.log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends", "node", l.Node,
+					"last_heard", l.heard.UTC().Format(time.RFC3339))
+			}
+		}
+		if err := g.publishLosses(ctx, here, failed); err != nil {
+			failed = time.Now()
+			g.log.Debug("alerts about lost generators cannot be published; trying again", "error", err)
+		}
+	}
+}
+
+// publishLosses publishes what the stream lacks, until the stream does not answer. After it failed, the peers may return
+// with it: so they are heard first.
+func (g *Generator) publishLosses(ctx context.Context, here bool, failed time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	if time.Since(failed) < heartbeatExpires {
+		_, err := g.cfg.JS.Stream(ctx, events.Stream)
+		return err
+	}
+	for {
+		l, end, ok := g.group.losses.next(time.Now(), here)
+		if !ok {
+			return nil
+		}
+		kind, id := "node.lost", fmt.Sprintf("lost.%s.%s.%d", l.Node, l.Run, l.Number)
+		var body any = events.Lost{
+			Node: l.Node, Run: l.Run, LastHeardMS: l.heard.UnixMilli(), Worker: l.Worker, UntilMS: l.until.UnixMilli()}
+		if end {
+			kind, id = "node.recovered", fmt.Sprintf("back.%s.%s.%d", l.Node, l.Run, l.Number)
+			body = events.Recovered{Node: l.Node, Episode: events.EpisodeLost}
+		}
+		ack, err := g.cfg.JS.PublishMsg(ctx, newEventWithID(id, kind, l.Node, g.cfg.Node, body))
+		if err != nil {
+			return err
+		}
+		g.group.losses.published(l, end)
+		if !ack.Duplicate && g.cfg.Observer != nil {
+			g.cfg.Observer.EventPublished("leaf." + kind)
+		}
+		if end {
+			g.log.Info("a generator is no longer lost", "node", l.Node, "heard_again", l.returned)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,32 +10,146 @@ import (
 
 const ms = time.Millisecond
 
-// Only time counts in which this generator heard NATS without a pause.
+// Only silence counts during which this generator heard NATS without a pause.
 func TestLostNotByADeafGenerator(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_700_000_000, 0)
-	for name, c := range map[string]struct {
-		from, to time.Duration // of the pause
-		alert    time.Duration // when peer a, silent since 10 s, is lost
-	}{
-		"no pause":                            {0, 0, 15 * time.Second},
-		"a short pause":                       {13 * time.Second, 14 * time.Second, 15 * time.Second},
-		"a pause of some time":                {12 * time.Second, 20 * time.Second, 25 * time.Second},
-		"a long pause":                        {12 * time.Second, 100 * time.Second, 105 * time.Second},
-		"a pause that began with the silence": {10 * time.Second, 30 * time.Second, 35 * time.Second},
+	for name, c := range map[string]struct{ steady, lost time.Duration }{ // since the last heartbeat of the peer
+		"no pause":                            {-time.Hour, lostAfter},
+		"a pause before":                      {-time.Second, lostAfter},
+		"a pause that ended with the silence": {0, lostAfter},
+		"a pause later":                       {3 * time.Second, 3*time.Second + lostAfter},
+		"a long pause":                        {time.Minute, time.Minute + lostAfter},
 	} {
 		g := newGroup("me")
-		g.hear(start.Add(10*time.Second), 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
-		for after := 5 * time.Second; after < 120*time.Second; after += 100 * ms {
-			now := start.Add(after)
-			if after%time.Second == 0 && (after <= c.from || after >= c.to) { // an own heartbeat comes back at once
-				g.pulse.came(now, g.pulse.send(now))
-			}
-			_, begin, _ := g.judge(now, "own")
-			if lost := after >= c.alert; lost != (len(begin) > 0) {
-				t.Errorf("%s: after %v lost: %+v", name, after, begin)
+		g.hear(start, 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
+		for after := max(c.steady, 0); ; after += 100 * ms {
+			g.present(start.Add(after))
+			if len(g.losses.declare(start.Add(after), start.Add(c.steady), "own")) > 0 {
+				if after != c.lost {
+					t.Errorf("%s: lost after %v, want %v", name, after, c.lost)
+				}
 				break
 			}
 		}
+	}
+}
+
+// The alert of an episode and its end have one message ID each for all that heard the last heartbeat. A generator that
+// was cut off, or is new, shows the loss too, and publishes no second alert, however late it comes.
+func TestOneAlertOfALoss(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1_700_000_000, 0)
+	seven := int64(7)
+	var now time.Time
+	published := map[string]int{}
+	groups := map[string]*group{}
+	hear := func(who string, b heartbeat) {
+		b.UnixMS, b.ReservedUntil = now.UnixMilli(), now.Add(time.Hour).UnixMilli()
+		groups[who].hear(now, now.UnixMilli(), wire.Encode(b))
+	}
+	publish := func(who string) {
+		g := groups[who]
+		g.present(now)
+		g.losses.declare(now, start, "own")
+		for {
+			l, end, ok := g.losses.next(now, true)
+			if !ok {
+				return
+			}
+			published[fmt.Sprintf("%s %s%d%v", who, l.Run, l.Number, end)]++
+			g.losses.published(l, end)
+		}
+	}
+	learn := func(who, from string, adopt bool) {
+		_, lost := groups[from].losses.lasting(now)
+		for _, l := range lost {
+			groups[who].losses.learn(now, l, adopt)
+		}
+	}
+	want := func(step string, ids ...string) {
+		t.Helper()
+		for _, id := range ids {
+			if published[id] != 1 {
+				t.Errorf("%s: %s is published %d times", step, id, published[id])
+			}
+		}
+		if len(published) != len(ids) {
+			t.Errorf("%s: published are %v", step, published)
+		}
+		clear(published)
+	}
+	shown := func(who string, want int) {
+		t.Helper()
+		if n, latest := groups[who].lostNodes(now); n != want || n > 0 && latest[0].UntilMS != start.Add(time.Hour+2*time.Second).UnixMilli() {
+			t.Errorf("%s shows %+v", who, latest)
+		}
+	}
+	for _, who := range []string{"a", "b", "cut", "new"} {
+		groups[who] = newGroup(who)
+	}
+	for n := range uint64(3) {
+		now = start.Add(time.Duration(n) * time.Second)
+		for who := range groups {
+			if who != "new" && (who != "cut" || n < 2) {
+				hear(who, heartbeat{Node: "x", ID: "r", Number: n, Worker: &seven})
+			}
+		}
+	}
+	now = now.Add(lostAfter)
+	publish("a")
+	publish("b")
+	want("a loss", "a r2false", "b r2false")
+	now = now.Add(10 * time.Minute)
+	groups["cut"].present(now)
+	learn("new", "a", false)
+	shown("new", 0) // it would know
+	learn("new", "a", true)
+	learn("cut", "a", true)
+	publish("new")
+	publish("cut")
+	want("it was published without them")
+	shown("new", 1)
+	shown("cut", 1)
+	for who := range groups {
+		hear(who, heartbeat{Node: "x", ID: "r", Number: 9, Worker: &seven})
+		publish(who)
+		shown(who, 0)
+	}
+	want("the end", "a r2true", "b r2true", "cut r2true", "new r2true")
+	now = now.Add(lostAfter)
+	publish("a")
+	want("lost again", "a r9false")
+	now = now.Add(time.Second)
+	groups["a"].losses.release(now, seven)
+	publish("a")
+	publish("a")
+	shown("a", 0)
+	want("its worker is released", "a r9true")
+	publish("b")
+	learn("b", "a", true)
+	want("one that tries late", "b r9false")
+	now = now.Add(2 * time.Hour)
+	publish("b")
+	want("what it reserved is over", "b r9true")
+}
+
+// The attempt whose answer is lost may have succeeded: the end is published too.
+func TestLossTriedHasAnEnd(t *testing.T) {
+	t.Parallel()
+	now, g := time.Unix(1_700_000_000, 0), newGroup("me")
+	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
+	now = now.Add(lostAfter)
+	g.present(now)
+	g.losses.declare(now, now.Add(-lostAfter), "own")
+	if _, end, ok := g.losses.next(now, false); ok || end {
+		t.Error("a generator that does not hear NATS publishes an alert")
+	}
+	if _, end, ok := g.losses.next(now, true); !ok || end {
+		t.Error("no alert")
+	}
+	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
+	if _, end, ok := g.losses.next(now, true); !ok || !end {
+		t.Error("no end")
 	}
 }

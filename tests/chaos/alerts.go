@@ -53,7 +53,8 @@ func (s *episodes) add(e events.Event) {
 	case events.Node:
 		maps.DeleteFunc(s.open, func(about episode, alert events.Event) bool {
 			return about.node == node && endedBy(e.Type, about.what) &&
-				(body.Started.IsZero() || alert.Time.Before(body.Started) || e.Type != "leaf.node.started")
+				(body.Started.IsZero() || alert.Time.Before(body.Started) || e.Type != "leaf.node.started") ||
+				alert.Type == "leaf.node.lost" && alert.Source == e.Source // it does not know any more that another one is lost
 		})
 	case events.Worker:
 		maps.DeleteFunc(s.open, func(about episode, _ events.Event) bool {
@@ -72,21 +73,13 @@ func endedBy(event, alert string) bool {
 	}
 	switch event {
 	case "leaf.node.started":
-		return of("leaf.segment.", "leaf.records.", "leaf.nats.degraded", "leaf.node.stale")
+		return of("leaf.segment.", "leaf.records.", "leaf.nats.degraded", "leaf.node.stale", "leaf.node.lost")
 	case "leaf.node.stopped":
 		return true
 	case "leaf.worker.acquired":
 		return of("leaf.clock.", "leaf.worker.lost", "leaf.worker.expiring")
 	}
 	return false
-}
-
-// forgetLost drops alerts about lost generators, because the stream that had them is about to be deleted: a generator
-// publishes their end only if the stream has their beginning.
-func (s *episodes) forgetLost() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.open, func(_ episode, alert events.Event) bool { return alert.Type == "leaf.node.lost" })
 }
 
 // forgetNode drops the alerts of a generator.

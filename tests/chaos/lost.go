@@ -169,8 +169,6 @@ func (w *world) excuseForgotten(stream string) {
 				}
 			}
 		}
-	case events.Stream:
-		w.episodes.forgetLost()
 	case streamWorkers:
 		w.judge.Excuse(judge.Excuse{
 			Check: "audit two_holders", Tag: callers.Snowflakes, From: time.Now(), Why: "the registry forgot a worker",

@@ -63,6 +63,10 @@ func TestEpisodes(t *testing.T) {
 		{"lost, and another one published its end", []events.Event{
 			alert("1", "node.lost", "n1", "n0", events.Lost{}), over("node.recovered", "n2", "n0", "lost"),
 		}, 0},
+		{"lost, and the one that published it started again", []events.Event{
+			alert("1", "node.lost", "n1", "n0", events.Lost{UntilMS: at(100).UnixMilli()}),
+			event("2", 7, "info", "node.started", "n1", "n1", events.Node{Started: at(6)}),
+		}, 0},
 		{"an operator's limit", []events.Event{alert("1", "segment.ending", "n0", "order", events.Ending{})}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {

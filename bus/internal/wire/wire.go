@@ -27,8 +27,6 @@ const (
 	RefillSubject    = SubjectEvents + ".info.segment.refill."
 	RecoveredSubject = SubjectEvents + ".info.*.recovered.>" // an alert is over
 	NodeSubject      = SubjectEvents + ".info.node.>"
-	LostSubject      = SubjectEvents + ".alert.node.lost."
-	NodeRecovered    = SubjectEvents + ".info.node.recovered."
 	AcquiredSubject  = SubjectEvents + ".info.worker.acquired.>"
 
 	Info  = "info" // the severities
