@@ -87,9 +87,13 @@ func TestAhead(t *testing.T) {
 
 		s.slow(100 * time.Millisecond)
 		var r events
-		a := start(t, allocator.Config{Records: s, LoadAhead: true, Notify: r.notify})
+		paced := 0
+		a := start(t, allocator.Config{Records: s, LoadAhead: true, Notify: r.notify, Pace: func(context.Context) { paced++ }})
 		time.Sleep(time.Minute)
 		wantTags(t, a, 10, slices.Clone(used)...)
+		if paced != len(used) {
+			t.Errorf("paced were %d of %d", paced, len(used))
+		}
 		calls := s.reserves()
 		if len(calls) != len(used) || s.most != atOnce {
 			t.Errorf("%d reservations, up to %d at once; want %d and %d", len(calls), s.most, len(used), atOnce)

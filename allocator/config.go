@@ -62,6 +62,8 @@ type Config struct {
 
 	// LoadAhead makes [Allocator.Run] load the tags of which a range was claimed in the last day.
 	LoadAhead bool
+	// Pace waits before each of them while their events wait to be published. Default: no wait.
+	Pace func(context.Context)
 	// Refresh is how often the rows of Numbers are compared with the records. Default: DefaultRefresh.
 	Refresh time.Duration
 	// Leads reports whether this generator does that, for all of them. Default: it does.

@@ -15,6 +15,8 @@ const (
 	// evictAfter is how many sweeps in a row must see no use of a tag before it leaves
 	// memory: a day. A tag that is used once a day, by a job at night say, keeps its step.
 	evictAfter = 24*12 + 6
+	// mostAhead is how many tags are loaded ahead: those that were used last.
+	mostAhead = 100_000
 	// aheadAtOnce bounds the tags that are loaded ahead at a time. Refills for which
 	// requests wait have most of maxRefills to themselves.
 	aheadAtOnce = 4
@@ -65,7 +67,10 @@ func (a *Allocator) evict(b *buffer) {
 func (a *Allocator) loadAhead(tags []string) {
 	slots := make(chan struct{}, aheadAtOnce)
 	var failures atomic.Int64 // in a row
-	for _, tag := range tags {
+	for _, tag := range tags[:min(len(tags), mostAhead)] {
+		if a.cfg.Pace != nil {
+			a.cfg.Pace(a.ctx)
+		}
 		if a.acquire(slots) != nil || failures.Load() >= aheadFailures {
 			return
 		}

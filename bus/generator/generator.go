@@ -135,7 +135,7 @@ func New(cfg Config) *Generator {
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.group, g}, Index: cfg.Index, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
-		LoadAhead: cfg.LoadAhead, Refresh: cfg.Refresh, Leads: g.leads, Push: g.push, Ask: g.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
+		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.leads, Push: g.push, Ask: g.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
 		Notify: func(e allocator.Event) {
 			g.counts.streaks.reserved(e)
 			if cfg.Observer != nil {

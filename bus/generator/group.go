@@ -43,11 +43,11 @@ type heartbeat struct {
 	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
 	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
 	// Released is a worker that an operator has just released through this generator.
-	Released  *int64 `json:"released,omitempty"`
-	Gone      bool   `json:"gone,omitempty"`       // this is the last heartbeat
-	LostNodes []loss `json:"lost_nodes,omitempty"` // the nodes that operators see as lost, at most maxLostShown
-	UnixMS    int64  `json:"unix_ms"`              // its clock
-	Number    uint64 `json:"number"`               // of this run's heartbeats, from 1
+	Released  *int64     `json:"released,omitempty"`
+	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat
+	LostNodes []lostPeer `json:"lost_nodes,omitempty"` // the nodes that operators see as lost, at most maxLostShown
+	UnixMS    int64      `json:"unix_ms"`              // its clock
+	Number    uint64     `json:"number"`               // of this run's heartbeats, from 1
 	// Witness is the installation that its data folder names, before it has joined one.
 	Witness string `json:"witness,omitempty"`
 	Identity
@@ -59,7 +59,7 @@ type group struct {
 	self      string    // ID of this run
 	pulse     pulse     // the own heartbeats that came back
 	listening time.Time // when this generator began to hear its peers
-	losses    losses    // peers that fell silent
+	lost      lostPeers // peers that fell silent
 	// peerChanged holds one when what another generator can serve has changed.
 	peerChanged chan struct{}
 
@@ -84,7 +84,7 @@ type member struct {
 func newGroup(self string) *group {
 	return &group{
 		self: self, peerChanged: make(chan struct{}, 1), newcomer: make(chan struct{}),
-		peers: make(map[string]member), losses: losses{of: make(map[string]*loss)},
+		peers: make(map[string]member), lost: lostPeers{of: make(map[string]*lostPeer)},
 		claims: make(map[int64]time.Time), ownClaims: make(map[int64]time.Time),
 	}
 }
@@ -105,7 +105,7 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	if m.Segment != b.Segment || m.Snowflake != b.Snowflake || b.Gone {
 		signal(g.peerChanged)
 	}
-	g.losses.back(b.Node)
+	g.lost.back(b.Node)
 	if b.Gone {
 		if m.held != nil { // it has released the worker
 			delete(g.claims, *m.held)
@@ -140,14 +140,14 @@ func (g *group) expireLocked(now time.Time) {
 	maps.DeleteFunc(g.peers, func(_ string, m member) bool {
 		gone := now.Sub(m.heard) >= heartbeatExpires
 		if gone {
-			g.losses.add(m)
+			g.lost.add(m)
 		}
 		return gone
 	})
 	for _, m := range g.peers {
-		g.losses.back(m.Node)
+		g.lost.back(m.Node)
 	}
-	g.losses.bound(now)
+	g.lost.bound(now)
 }
 
 // members returns the peers' last heartbeats and the nodes of lost peers at one moment, so that no
@@ -162,7 +162,7 @@ func (g *group) members(now time.Time) (here []heartbeat, lost []string) {
 	slices.SortFunc(here, func(x, y heartbeat) int {
 		return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.ID, y.ID))
 	})
-	return here, g.losses.unheard(now)
+	return here, g.lost.unheard(now)
 }
 
 // present returns the peers' last heartbeats, in the order of nodes.

@@ -34,7 +34,7 @@ func (g *Generator) send(b heartbeat) (number uint64) {
 			b.ReservedUntil = state.ReservedUntil
 		}
 	}
-	_, b.LostNodes = g.group.losses.lasting(time.Now())
+	_, b.LostNodes = g.group.lost.lasting(time.Now())
 	b.Lost = g.group.lostWorkers(time.Now()) // after Worker: a worker that is lost meanwhile is in one of the two
 	if identity := g.membership.identity.Load(); identity != nil {
 		b.Identity = *identity
@@ -87,7 +87,7 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 		g.verifyWorker() // one of the two is a clone, or the registry was restored
 	}
 	if b.Released != nil {
-		g.group.losses.release(time.Now(), *b.Released)
+		g.group.lost.release(time.Now(), *b.Released)
 	}
 	g.group.learn(time.Now(), b.LostNodes, g.cfg.Node)
 	if !b.Gone {

@@ -29,22 +29,22 @@ const (
 	maxLost, maxLostShown = 100, 20
 )
 
-// losses are the nodes whose heartbeats stopped without a last one. Each generator that hears NATS publishes an alert
-// about each, and its end. Their message IDs come from the last heartbeat, so the stream keeps one of each. A generator
-// that was not there, or was cut off, learns from heartbeats what the others have published.
+// lostPeers are the nodes whose heartbeats stopped without a last one. Each generator that hears NATS publishes an
+// alert about each, and its end. Their message IDs come from the last heartbeat, so the stream keeps one of each. A
+// generator that was not there, or was cut off, learns from heartbeats what the others have published.
 //
 //	group ── add, back, bound     as heartbeats stop and come
 //	heardHeartbeat ── learn       what a peer reports
 //	watchLost ── declare, next, published
 //
 // The methods are safe for concurrent use. The group calls them under its lock.
-type losses struct {
+type lostPeers struct {
 	mu sync.Mutex
-	of map[string]*loss // by node
+	of map[string]*lostPeer // by node
 }
 
-// loss is a node whose heartbeats stopped. Its JSON form is for heartbeats.
-type loss struct {
+// lostPeer is a node whose heartbeats stopped. Its JSON form is for heartbeats.
+type lostPeer struct {
 	Node     string `json:"node"`
 	Run      string `json:"run"` // the one that was heard last
 	Number   uint64 `json:"number"`
@@ -61,10 +61,10 @@ type loss struct {
 }
 
 // lasts reports whether the node is lost now, so that operators must see it.
-func (l *loss) lasts(now time.Time) bool { return l.declared && !l.returned && now.Before(l.until) }
+func (l *lostPeer) lasts(now time.Time) bool { return l.declared && !l.returned && now.Before(l.until) }
 
 // over reports whether the alert needs an end.
-func (l *loss) over(now time.Time) bool { return l.tried && (l.returned || !now.Before(l.until)) }
+func (l *lostPeer) over(now time.Time) bool { return l.tried && (l.returned || !now.Before(l.until)) }
 
 // millis is a duration that a peer sent.
 func millis(ms int64) time.Duration {
@@ -73,7 +73,7 @@ func millis(ms int64) time.Duration {
 
 // add notes that the heartbeats of m have stopped. Of two runs of one node it keeps the one that was heard last, and
 // the later end.
-func (s *losses) add(m member) {
+func (s *lostPeers) add(m member) {
 	until := m.heard.Add(lostFor)
 	if m.Worker != nil && m.ReservedUntil > 0 && m.UnixMS > 0 { // by this generator's clock: the peer's may be wrong
 		until = m.heard.Add(millis(m.ReservedUntil - m.UnixMS))
@@ -83,10 +83,10 @@ func (s *losses) add(m member) {
 	l := s.of[m.Node]
 	switch {
 	case l == nil:
-		l = &loss{Node: m.Node}
+		l = &lostPeer{Node: m.Node}
 		s.of[m.Node] = l
 	case l.returned: // the end of an earlier alert may be on its way
-		l = &loss{Node: m.Node, tried: l.tried}
+		l = &lostPeer{Node: m.Node, tried: l.tried}
 		s.of[m.Node] = l
 	case until.Before(l.until):
 		until = l.until
@@ -97,7 +97,7 @@ func (s *losses) add(m member) {
 }
 
 // back notes that a node was heard.
-func (s *losses) back(node string) {
+func (s *lostPeers) back(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.of[node]; l != nil {
@@ -108,14 +108,14 @@ func (s *losses) back(node string) {
 }
 
 // bound forgets nodes. One whose alert may be in the stream stays until the end of the alert is there too.
-func (s *losses) bound(now time.Time) {
+func (s *lostPeers) bound(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.of, func(_ string, l *loss) bool {
+	maps.DeleteFunc(s.of, func(_ string, l *lostPeer) bool {
 		return !l.tried && !now.Before(l.until) && now.Sub(l.heard) >= lostFor
 	})
 	for len(s.of) > maxLost {
-		var oldest *loss
+		var oldest *lostPeer
 		for _, l := range s.of {
 			if !l.tried && (oldest == nil || l.heard.Before(oldest.heard)) {
 				oldest = l
@@ -129,7 +129,7 @@ func (s *losses) bound(now time.Time) {
 }
 
 // unheard returns the nodes that fell silent in the last lostFor, in their order.
-func (s *losses) unheard(now time.Time) (nodes []string) {
+func (s *lostPeers) unheard(now time.Time) (nodes []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for node, l := range s.of {
@@ -144,7 +144,7 @@ func (s *losses) unheard(now time.Time) (nodes []string) {
 // declare returns the nodes that are lost now and were not before. Only silence counts while this generator has heard
 // NATS without a pause, since steady. Else one that was cut off, frozen or starved would declare its healthy peers
 // lost. own is this generator's node, which another run may have had.
-func (s *losses) declare(now, steady time.Time, own string) (lost []loss) {
+func (s *lostPeers) declare(now, steady time.Time, own string) (lost []lostPeer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.of {
@@ -159,7 +159,7 @@ func (s *losses) declare(now, steady time.Time, own string) (lost []loss) {
 
 // next returns an alert that the stream may lack, or the end of one; ok is false if there is none. here: this generator
 // hears NATS.
-func (s *losses) next(now time.Time, here bool) (l loss, end, ok bool) {
+func (s *lostPeers) next(now time.Time, here bool) (l lostPeer, end, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.of {
@@ -171,11 +171,11 @@ func (s *losses) next(now time.Time, here bool) (l loss, end, ok bool) {
 			return *l, true, true
 		}
 	}
-	return loss{}, false, false
+	return lostPeer{}, false, false
 }
 
 // published notes that the stream has what next returned.
-func (s *losses) published(l loss, end bool) {
+func (s *lostPeers) published(l lostPeer, end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := s.of[l.Node]
@@ -192,7 +192,7 @@ func (s *losses) published(l loss, end bool) {
 
 // learn takes in what a peer reports of a node that this generator does not hear. adopt: this generator has just begun
 // to hear NATS, so the peer may know more.
-func (s *losses) learn(now time.Time, l loss, adopt bool) {
+func (s *lostPeers) learn(now time.Time, l lostPeer, adopt bool) {
 	l.heard, l.until = now.Add(-millis(l.SilentMS)), now.Add(millis(l.LeftMS))
 	l.declared, l.tried = true, l.Stored
 	s.mu.Lock()
@@ -207,7 +207,7 @@ func (s *losses) learn(now time.Time, l loss, adopt bool) {
 }
 
 // release notes that an operator released a worker, so that nothing of it is reserved any more.
-func (s *losses) release(now time.Time, worker int64) {
+func (s *lostPeers) release(now time.Time, worker int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.of {
@@ -218,7 +218,7 @@ func (s *losses) release(now time.Time, worker int64) {
 }
 
 // lasting returns how many nodes are lost, and those of them that were heard last, in the order of nodes.
-func (s *losses) lasting(now time.Time) (count int, latest []loss) {
+func (s *lostPeers) lasting(now time.Time) (count int, latest []lostPeer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.of {
@@ -228,15 +228,17 @@ func (s *losses) lasting(now time.Time) (count int, latest []loss) {
 			latest = append(latest, shown)
 		}
 	}
-	slices.SortFunc(latest, func(x, y loss) int { return cmp.Or(y.heard.Compare(x.heard), strings.Compare(x.Node, y.Node)) })
+	slices.SortFunc(latest, func(x, y lostPeer) int {
+		return cmp.Or(y.heard.Compare(x.heard), strings.Compare(x.Node, y.Node))
+	})
 	count, latest = len(latest), latest[:min(len(latest), maxLostShown)]
-	slices.SortFunc(latest, func(x, y loss) int { return strings.Compare(x.Node, y.Node) })
+	slices.SortFunc(latest, func(x, y lostPeer) int { return strings.Compare(x.Node, y.Node) })
 	return count, latest
 }
 
 // lostNodes returns how many peers are lost, and the latest of them for the state.
 func (g *group) lostNodes(now time.Time) (count int, latest []admin.LostNode) {
-	count, lost := g.losses.lasting(now)
+	count, lost := g.lost.lasting(now)
 	for _, l := range lost {
 		latest = append(latest, admin.LostNode{
 			Node: l.Node, LastHeardMS: l.heard.UnixMilli(), SilentMS: l.SilentMS, UntilMS: l.until.UnixMilli()})
@@ -245,7 +247,7 @@ func (g *group) lostNodes(now time.Time) (count int, latest []admin.LostNode) {
 }
 
 // learn takes in which nodes a peer reports as lost.
-func (g *group) learn(now time.Time, lost []loss, own string) {
+func (g *group) learn(now time.Time, lost []lostPeer, own string) {
 	steady, ok := g.pulse.steadySince(now)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -255,10 +257,10 @@ func (g *group) learn(now time.Time, lost []loss, own string) {
 			heard = heard || m.Node == l.Node
 		}
 		if !heard {
-			g.losses.learn(now, l, !ok || now.Sub(steady) < learnFor)
+			g.lost.learn(now, l, !ok || now.Sub(steady) < learnFor)
 		}
 	}
-	g.losses.bound(now)
+	g.lost.bound(now)
 }
 
 // watchLost publishes the alerts about lost peers and their ends until the context is done. It does not use the queue
@@ -273,24 +275,24 @@ func (g *Generator) watchLost(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		g.group.present(time.Now()) // those whose heartbeats stopped become losses
+		g.group.present(time.Now()) // those whose heartbeats stopped become lost peers
 		steady, here := g.group.pulse.steadySince(time.Now())
 		if here {
-			for _, l := range g.group.losses.declare(time.Now(), steady, g.cfg.Node) {
+			for _, l := range g.group.lost.declare(time.Now(), steady, g.cfg.Node) {
 				g.log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends", "node", l.Node,
 					"last_heard", l.heard.UTC().Format(time.RFC3339))
 			}
 		}
-		if err := g.publishLosses(ctx, here, failed); err != nil {
+		if err := g.publishLost(ctx, here, failed); err != nil {
 			failed = time.Now()
 			g.log.Debug("alerts about lost generators cannot be published; trying again", "error", err)
 		}
 	}
 }
 
-// publishLosses publishes what the stream lacks, until the stream does not answer. After it failed, the peers may return
+// publishLost publishes what the stream lacks, until the stream does not answer. After it failed, the peers may return
 // with it: so they are heard first.
-func (g *Generator) publishLosses(ctx context.Context, here bool, failed time.Time) error {
+func (g *Generator) publishLost(ctx context.Context, here bool, failed time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if time.Since(failed) < heartbeatExpires {
@@ -298,7 +300,7 @@ func (g *Generator) publishLosses(ctx context.Context, here bool, failed time.Ti
 		return err
 	}
 	for {
-		l, end, ok := g.group.losses.next(time.Now(), here)
+		l, end, ok := g.group.lost.next(time.Now(), here)
 		if !ok {
 			return nil
 		}
@@ -313,7 +315,7 @@ func (g *Generator) publishLosses(ctx context.Context, here bool, failed time.Ti
 		if err != nil {
 			return err
 		}
-		g.group.losses.published(l, end)
+		g.group.lost.published(l, end)
 		if !ack.Duplicate && g.cfg.Observer != nil {
 			g.cfg.Observer.EventPublished("leaf." + kind)
 		}

@@ -25,7 +25,7 @@ func TestLostNotByADeafGenerator(t *testing.T) {
 		g.hear(start, 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
 		for after := max(c.steady, 0); ; after += 100 * ms {
 			g.present(start.Add(after))
-			if len(g.losses.declare(start.Add(after), start.Add(c.steady), "own")) > 0 {
+			if len(g.lost.declare(start.Add(after), start.Add(c.steady), "own")) > 0 {
 				if after != c.lost {
 					t.Errorf("%s: lost after %v, want %v", name, after, c.lost)
 				}
@@ -51,20 +51,20 @@ func TestOneAlertOfALoss(t *testing.T) {
 	publish := func(who string) {
 		g := groups[who]
 		g.present(now)
-		g.losses.declare(now, start, "own")
+		g.lost.declare(now, start, "own")
 		for {
-			l, end, ok := g.losses.next(now, true)
+			l, end, ok := g.lost.next(now, true)
 			if !ok {
 				return
 			}
 			published[fmt.Sprintf("%s %s%d%v", who, l.Run, l.Number, end)]++
-			g.losses.published(l, end)
+			g.lost.published(l, end)
 		}
 	}
 	learn := func(who, from string, adopt bool) {
-		_, lost := groups[from].losses.lasting(now)
+		_, lost := groups[from].lost.lasting(now)
 		for _, l := range lost {
-			groups[who].losses.learn(now, l, adopt)
+			groups[who].lost.learn(now, l, adopt)
 		}
 	}
 	want := func(step string, ids ...string) {
@@ -81,7 +81,8 @@ func TestOneAlertOfALoss(t *testing.T) {
 	}
 	shown := func(who string, want int) {
 		t.Helper()
-		if n, latest := groups[who].lostNodes(now); n != want || n > 0 && latest[0].UntilMS != start.Add(time.Hour+2*time.Second).UnixMilli() {
+		until := start.Add(time.Hour + 2*time.Second).UnixMilli()
+		if n, latest := groups[who].lostNodes(now); n != want || n > 0 && latest[0].UntilMS != until {
 			t.Errorf("%s shows %+v", who, latest)
 		}
 	}
@@ -121,7 +122,7 @@ func TestOneAlertOfALoss(t *testing.T) {
 	publish("a")
 	want("lost again", "a r9false")
 	now = now.Add(time.Second)
-	groups["a"].losses.release(now, seven)
+	groups["a"].lost.release(now, seven)
 	publish("a")
 	publish("a")
 	shown("a", 0)
@@ -141,15 +142,15 @@ func TestLossTriedHasAnEnd(t *testing.T) {
 	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
 	now = now.Add(lostAfter)
 	g.present(now)
-	g.losses.declare(now, now.Add(-lostAfter), "own")
-	if _, end, ok := g.losses.next(now, false); ok || end {
+	g.lost.declare(now, now.Add(-lostAfter), "own")
+	if _, end, ok := g.lost.next(now, false); ok || end {
 		t.Error("a generator that does not hear NATS publishes an alert")
 	}
-	if _, end, ok := g.losses.next(now, true); !ok || end {
+	if _, end, ok := g.lost.next(now, true); !ok || end {
 		t.Error("no alert")
 	}
 	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
-	if _, end, ok := g.losses.next(now, true); !ok || !end {
+	if _, end, ok := g.lost.next(now, true); !ok || !end {
 		t.Error("no end")
 	}
 }

@@ -166,6 +166,14 @@ func TestMutations(t *testing.T) {
 		{"a generator that is asked for IDs raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"borrow.go",
 			"		if err != nil {\n			g.respondMsg(", "		if err != nil {\n			g.alloc.Refused(req.Tag, err)\n			g.respondMsg("}}},
 
+		// Events.
+		{"two events of a key are under way", "TestRetriesKeepTheOrder", []edit{{"publisher.go",
+			"if keys[key] || len(batch)", "if len(batch)"}}},
+		{"work that need not hurry floods the queue of events", "TestManyEvents", []edit{{"publisher.go",
+			"for len(p.queue) > pacedQueue && ", "for false && "}}},
+		{"no tag is loaded ahead while the stream is away", "TestPaceWithoutStream", []edit{{"publisher.go",
+			" && !p.failing.Load()", ""}}},
+
 		// Peers.
 		{"a record of another generator is not heard", "TestStoreWentBackwards", []edit{{"push.go",
 			"	case p.Run == g.group.self:\n", "	case true:\n"}}},

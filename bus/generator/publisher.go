@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,10 +16,14 @@ import (
 )
 
 const (
-	// eventQueue is how many events wait while the stream is unavailable. The last
-	// quarter is for alerts.
+	// eventQueue is how many events wait while the stream is unavailable. The last quarter is for alerts.
 	eventQueue = 16384
 	infoQueue  = eventQueue / 4 * 3
+	// pacedQueue is how many events may wait before a producer that need not hurry waits.
+	pacedQueue = infoQueue / 2
+	paceEvery  = 10 * time.Millisecond
+	// publishBatch is how many events are under way at most.
+	publishBatch = 256
 
 	publishTimeout    = 5 * time.Second
 	firstPublishPause = 100 * time.Millisecond
@@ -30,16 +35,26 @@ const (
 	codeTooLarge jetstream.ErrorCode = 10054
 )
 
-// publisher publishes events on the stream, one after the other. Events wait in a queue, so they
-// delay nothing else. A full queue drops new events.
+// publisher publishes events on the stream, in batches. Events wait in a queue, so they delay nothing else. A full
+// queue drops new events. A batch has at most one event of a key, and no batch begins before the last one is in the
+// stream. So the events of a key keep their order: the last refill event of a tag shows how far the tag was reserved.
+//
+//	publish, pace      of any goroutine
+//	run ── batch ── deliver ── attempt
+//	└── flush          at the end
 type publisher struct {
 	js   jetstream.JetStream
 	open func(context.Context) error // makes sure that the stream exists
 	log  *slog.Logger
 
+	// Of any goroutine.
 	queue   chan *nats.Msg
 	dropped atomic.Int64
-	opened  bool // the stream exists, as far as is known; owned by run
+	failing atomic.Bool // the last attempt failed
+
+	// Owned by run.
+	opened bool      // the stream exists, as far as is known
+	first  *nats.Msg // of the next batch; nil: the queue has it
 }
 
 func newPublisher(js jetstream.JetStream, open func(context.Context) error, log *slog.Logger) *publisher {
@@ -60,46 +75,74 @@ func (p *publisher) publish(msg *nats.Msg) {
 	}
 }
 
-// run publishes until the context is done. Then it publishes what is still in the queue, for up to
-// flushTimeout.
-func (p *publisher) run(ctx context.Context) {
-	for {
+// pace waits while many events wait for a stream that works. It bounds how fast events come from work that need not
+// hurry.
+func (p *publisher) pace(ctx context.Context) {
+	for len(p.queue) > pacedQueue && !p.failing.Load() && ctx.Err() == nil {
 		select {
-		case msg := <-p.queue:
-			if !p.deliver(ctx, msg) {
-				p.flush(msg)
-				return
-			}
 		case <-ctx.Done():
-			p.flush(nil)
-			return
+		case <-time.After(paceEvery):
 		}
 	}
 }
 
-// deliver publishes msg. It retries until the stream has the message, or will never accept it. It
-// reports false if the context is done before that.
-func (p *publisher) deliver(ctx context.Context, msg *nats.Msg) bool {
+// run publishes until the context is done. Then it publishes what is still in the queue, for up to flushTimeout.
+func (p *publisher) run(ctx context.Context) {
+	for {
+		select {
+		case p.first = <-p.queue:
+		case <-ctx.Done():
+			p.flush(nil)
+			return
+		}
+		for p.first != nil {
+			if left := p.deliver(ctx, p.batch()); left != nil {
+				p.flush(left)
+				return
+			}
+		}
+	}
+}
+
+// batch takes events from the queue until it is empty, or the next one has a key that is in the batch.
+func (p *publisher) batch() (batch []*nats.Msg) {
+	keys := make(map[string]bool)
+	for {
+		if p.first == nil {
+			select {
+			case p.first = <-p.queue:
+			default:
+				return batch
+			}
+		}
+		key := p.first.Header[wire.HeaderSubject][0]
+		if keys[key] || len(batch) == publishBatch {
+			return batch
+		}
+		keys[key] = true
+		batch, p.first = append(batch, p.first), nil
+	}
+}
+
+// deliver publishes a batch. It retries until the stream has each event, or will never accept it. It returns what is
+// left when the context is done.
+func (p *publisher) deliver(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg) {
 	logged := "" // an error is logged once
 	for wait := firstPublishPause; ; wait = min(2*wait, lastPublishPause) {
-		err := p.attempt(ctx, msg)
-		switch {
-		case err == nil:
+		var err error
+		if batch, err = p.attempt(ctx, batch); err == nil {
 			if logged != "" {
 				p.log.Info("events are published again")
 			}
-			return true
-		case hopeless(err):
-			p.dropped.Add(1)
-			p.log.Error("an event is dropped, because the stream will never accept it", "subject", msg.Subject, "error", err)
-			return true
-		case ctx.Err() != nil:
-			return false
+			return nil
+		}
+		if ctx.Err() != nil {
+			return batch
 		}
 		if logged != err.Error() {
 			logged = err.Error()
 			p.log.Warn("events cannot be published; they wait",
-				"error", err, "waiting", len(p.queue)+1, "dropped", p.dropped.Load())
+				"error", err, "waiting", len(p.queue)+len(batch), "dropped", p.dropped.Load())
 		}
 		select {
 		case <-ctx.Done():
@@ -108,40 +151,59 @@ func (p *publisher) deliver(ctx context.Context, msg *nats.Msg) bool {
 	}
 }
 
-// hopeless reports whether the stream will never accept an event. Such an event must not delay
-// the next ones.
-func hopeless(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return errors.Is(err, nats.ErrMaxPayload) || ok && api.ErrorCode == codeTooLarge
-}
-
-// attempt publishes msg once.
-func (p *publisher) attempt(ctx context.Context, msg *nats.Msg) (err error) {
+// attempt publishes each event of a batch once. It returns those that the stream may lack, in their order, and the error
+// of one of them. An event that the stream will never accept is dropped, so that it does not delay the next ones.
+func (p *publisher) attempt(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	defer func() { p.opened = err == nil || hopeless(err) }()
 	if !p.opened {
 		if err := p.open(ctx); err != nil {
-			return err
+			p.failing.Store(true)
+			return batch, err
 		}
 	}
-	_, err = p.js.PublishMsg(ctx, msg)
-	return err
+	errs := make([]error, len(batch))
+	var publishing sync.WaitGroup
+	for i, msg := range batch {
+		publishing.Go(func() { _, errs[i] = p.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0)) })
+	}
+	publishing.Wait()
+	for i, msg := range batch {
+		api, ok := errors.AsType[*jetstream.APIError](errs[i])
+		switch {
+		case errs[i] == nil:
+		case errors.Is(errs[i], nats.ErrMaxPayload), ok && api.ErrorCode == codeTooLarge:
+			p.dropped.Add(1)
+			p.log.Error("an event is dropped, because the stream will never accept it",
+				"subject", msg.Subject, "error", errs[i])
+		default:
+			left, err = append(left, msg), errs[i]
+		}
+	}
+	p.opened = err == nil // else the stream may be gone
+	p.failing.Store(err != nil)
+	return left, err
 }
 
-// flush publishes what is in the queue, once each, and before that the message whose publication the stop
-// ended, if there is one. It stops at the first failure, because the process is about to end. It keeps the
-// order: the last refill event of a tag in the stream shows how far the tag was reserved.
-func (p *publisher) flush(msg *nats.Msg) {
+// flush publishes what the stop left of a batch, and what is in the queue, once each. It stops at the first failure,
+// because the process is about to end.
+func (p *publisher) flush(batch []*nats.Msg) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	for ; msg != nil || len(p.queue) > 0; msg = nil {
-		if msg == nil {
-			msg = <-p.queue // nothing else receives from it
+	for ; ; batch = nil {
+		if batch == nil {
+			batch = p.batch()
 		}
-		if err := p.attempt(ctx, msg); err != nil && !hopeless(err) {
+		if len(batch) == 0 {
+			return
+		}
+		if left, err := p.attempt(ctx, batch); err != nil {
+			lost := len(left) + len(p.queue)
+			if p.first != nil {
+				lost++
+			}
 			p.log.Warn("events are lost: the stream is unavailable, or too slow for the time that a stop has",
-				"error", err, "lost", len(p.queue)+1)
+				"error", err, "lost", lost)
 			return
 		}
 	}

@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
@@ -121,19 +124,25 @@ func TestEventsWait(t *testing.T) {
 	<-followed
 }
 
-// taking is a JetStream that notes what is published, and fails if it is told to.
+// taking is a JetStream that notes what is published, and fails as it is told.
 type taking struct {
 	jetstream.JetStream
-	calls []string
-	fail  func() error
+	fail func(msg *nats.Msg) (stored bool, err error)
+
+	mu    sync.Mutex
+	calls []string // the data of each message that is in the stream
+	known map[string]bool
 }
 
 func (j *taking) PublishMsg(_ context.Context, msg *nats.Msg, _ ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
-	if err := j.fail(); err != nil {
-		return nil, err
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	stored, err := j.fail(msg)
+	if id := msg.Header.Get(nats.MsgIdHdr); (stored || err == nil) && !j.known[id] {
+		j.known[id] = true
+		j.calls = append(j.calls, string(msg.Data))
 	}
-	j.calls = append(j.calls, string(msg.Data))
-	return &jetstream.PubAck{}, nil
+	return &jetstream.PubAck{}, err
 }
 
 // A stop keeps the order of events, also that of the one whose publication it ends: else an old refill
@@ -141,12 +150,12 @@ func (j *taking) PublishMsg(_ context.Context, msg *nats.Msg, _ ...jetstream.Pub
 func TestFlushKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	js := &taking{fail: func() error {
+	js := &taking{known: make(map[string]bool), fail: func(*nats.Msg) (bool, error) {
 		if ctx.Err() == nil {
 			cancel() // the stop comes while the first one is published
-			return ctx.Err()
+			return false, ctx.Err()
 		}
-		return nil
+		return true, nil
 	}}
 	p := newPublisher(js, func(context.Context) error { return nil }, testkit.Quiet)
 	for n := range 5 {
@@ -156,4 +165,97 @@ func TestFlushKeepsTheOrder(t *testing.T) {
 	if want := []string{`{"n":0}`, `{"n":1}`, `{"n":2}`, `{"n":3}`, `{"n":4}`}; !slices.Equal(js.calls, want) {
 		t.Errorf("published were %q, want %q", js.calls, want)
 	}
+}
+
+// Attempts fail at random, some of them after the stream has the event. Each event is in the stream once, and those of a
+// key in their order.
+func TestRetriesKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		random := allocatortest.Seed(t)
+		left := 3000
+		js := &taking{known: make(map[string]bool), fail: func(*nats.Msg) (bool, error) {
+			if random.IntN(10) > 0 || left == 0 {
+				return true, nil
+			}
+			left--
+			return random.IntN(2) == 0, errors.New("away")
+		}}
+		p := newPublisher(js, func(context.Context) error { return nil }, testkit.Quiet)
+		const keys, most = 400, 6000
+		for n := range most {
+			p.publish(newEvent("tag.updated", strconv.Itoa(random.IntN(keys)), "n", map[string]int{"n": n}))
+		}
+		of := make(map[string][]string)
+		for range most {
+			msg := <-p.queue
+			key := msg.Header.Get(wire.HeaderSubject)
+			of[key] = append(of[key], string(msg.Data))
+			p.queue <- msg
+		}
+		running := background(p.run)
+		time.Sleep(24 * time.Hour)
+		running.stop()
+		at := make(map[string]int)
+		for i, data := range js.calls {
+			at[data] = i
+		}
+		if len(js.calls) != most || len(at) != most {
+			t.Errorf("%d events are in the stream, %d different ones", len(js.calls), len(at))
+		}
+		for key, all := range of {
+			if !slices.IsSortedFunc(all, func(a, b string) int { return at[a] - at[b] }) {
+				t.Errorf("the events of key %s are out of order", key)
+			}
+		}
+	})
+}
+
+// Many more events than the queue holds come at once, from a producer that waits for it: none is dropped.
+func TestManyEvents(t *testing.T) {
+	t.Parallel()
+	js, err := jetstream.New(natskit.Connect(t, natskit.Start(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream jetstream.Stream
+	p := newPublisher(js, func(ctx context.Context) (err error) {
+		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: events.Stream, Subjects: []string{events.Subjects}, Storage: jetstream.MemoryStorage})
+		return err
+	}, testkit.Quiet)
+	events := background(p.run)
+	const most = 100_000
+	for i := range most {
+		p.pace(t.Context())
+		p.publish(newEvent("segment.refill", "tag"+strconv.Itoa(i), "n", struct{}{}))
+	}
+	testkit.Eventually(t, "all are under way", func() bool { return len(p.queue) == 0 })
+	events.stop()
+	info, err := stream.Info(t.Context())
+	if err != nil || info.State.Msgs != most || p.dropped.Load() > 0 {
+		t.Errorf("%d events are in the stream, %d were dropped, want %d and none: %v", info.State.Msgs, p.dropped.Load(), most, err)
+	}
+}
+
+// While the stream is away, the producer does not wait for it.
+func TestPaceWithoutStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPublisher(nil, func(context.Context) error { return errors.New("away") }, testkit.Quiet)
+		for i := range infoQueue {
+			p.publish(event(wire.Info, i))
+		}
+		paced := make(chan struct{})
+		go func() { p.pace(t.Context()); close(paced) }()
+		time.Sleep(time.Minute)
+		select {
+		case <-paced:
+			t.Error("a full queue lets a producer go on")
+		default:
+		}
+		running := background(p.run)
+		<-paced
+		running.stop()
+	})
 }

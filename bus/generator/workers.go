@@ -124,7 +124,7 @@ func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (adm
 	w.cfg.Log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
 	w.publish(newEvent("worker.released", key(r.Worker), w.cfg.Node, events.Worker{
 		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}))
-	w.group.losses.release(time.Now(), r.Worker)
+	w.group.lost.release(time.Now(), r.Worker)
 	w.send(heartbeat{Released: &r.Worker})
 	return w.worker(time.Now(), r), nil
 }
