@@ -25,7 +25,7 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 	if err != nil {
 		return none, err
 	}
-	known, err := t.peers.askKnown(ctx, s.Name)
+	known, err := t.exchange.askKnown(ctx, s.Name)
 	if err != nil {
 		return none, unconfirmed(err, "max_id was not moved: send it again")
 	}
@@ -53,7 +53,7 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 			return admin.TagAdvance{TagChange: changed, Was: bus.ID(s.MaxID)}, err
 		}
 		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
-		t.peers.hold(s.Name)
+		t.exchange.hold(s.Name)
 		if s, err = t.stored(ctx, req.Tag); err != nil {
 			return none, err
 		}

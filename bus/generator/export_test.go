@@ -60,5 +60,5 @@ func (g *Generator) CheckKeys(ctx context.Context) { g.keys.look(ctx) }
 
 // MakeKey makes the key of an opaque tag as the allocator does.
 func (g *Generator) MakeKey(ctx context.Context, t allocator.Tag, before func(context.Context) (string, error)) (string, error) {
-	return peerKeys{g.cfg.Keys, g.group, g}.Make(ctx, t, before)
+	return peerKeys{g.cfg.Keys, g.exchange}.Make(ctx, t, before)
 }

@@ -49,7 +49,7 @@ type Generator struct {
 	spreading  spreading      // over the NATS servers
 	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
 	heardPeers atomic.Int64   // when it had last heard all that run, Unix ns
-	questions  questions      // to them, about tags without a record
+	exchange   *exchange      // of records
 	membership membership     // of the installation
 
 	// Serving.
@@ -133,9 +133,14 @@ func New(cfg Config) *Generator {
 	}
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
+	g.exchange = &exchange{
+		cfg: &g.cfg, group: g.group, tasks: &g.tasks, installation: g.installation, hearPeers: g.hearPeers, turn: make(chan struct{}, 1),
+	}
 	g.alloc = allocator.New(allocator.Config{
-		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.group, g}, Index: cfg.Index, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
-		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.leads, Push: g.push, Ask: g.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
+		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,
+		Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
+		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.leads,
+		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
 		Notify: func(e allocator.Event) {
 			g.counts.streaks.reserved(e)
 			if cfg.Observer != nil {
@@ -147,6 +152,7 @@ func New(cfg Config) *Generator {
 		},
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep, Outlast: cfg.Outlast,
 	})
+	g.exchange.alloc = g.alloc
 	g.forOperators(embedded)
 	return g
 }
@@ -159,7 +165,7 @@ func New(cfg Config) *Generator {
 func (g *Generator) Run(ctx context.Context) error {
 	r := new(run)
 	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	g.admin.life = g.life
+	g.admin.life, g.exchange.life = g.life, g.life
 	g.watchSubscriptions()
 	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
 	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)

@@ -16,8 +16,7 @@ const keysEvery = 5 * time.Second
 // peerKeys make no secret for the keys while another generator knows opaque tags.
 type peerKeys struct {
 	Keys
-	group *group
-	peers peers
+	exchange *exchange
 }
 
 // Make implements [allocator.Keys].
@@ -28,11 +27,11 @@ func (k peerKeys) Make(
 		if sign, err := before(ctx); sign != "" || err != nil {
 			return sign, err
 		}
-		if err := k.peers.hearPeers(ctx); err != nil {
+		if err := k.exchange.hearPeers(ctx); err != nil {
 			return "", err
 		}
-		for _, b := range k.group.present(time.Now()) {
-			if b.Opaque && b.Installation == k.peers.installation() {
+		for _, b := range k.exchange.group.present(time.Now()) {
+			if b.Opaque && b.Installation == k.exchange.installation() {
 				return fmt.Sprintf("the generator %s knows opaque tags", b.Node), nil
 			}
 		}

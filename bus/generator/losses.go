@@ -21,16 +21,16 @@ const mostSilent = 20
 // lossAdmin compares the records with what generators and events know, for operators who lost some. Its methods are safe
 // for concurrent use. It has no lock, because it remembers nothing.
 type lossAdmin struct {
-	cfg     *Config
-	alloc   *allocator.Allocator
-	group   *group
-	peers   peers
-	workers *workerAdmin
+	cfg      *Config
+	alloc    *allocator.Allocator
+	group    *group
+	exchange *exchange
+	workers  *workerAdmin
 }
 
 // known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
 func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
-	page := admin.KnownPage{Node: l.cfg.Node, Installation: l.peers.installation(), Tags: []admin.KnownTag{}}
+	page := admin.KnownPage{Node: l.cfg.Node, Installation: l.exchange.installation(), Tags: []admin.KnownTag{}}
 	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
 		page.Installation = l.cfg.Installation
 	}
@@ -68,10 +68,10 @@ func (l *lossAdmin) missing(ctx context.Context, _ struct{}) (missing admin.Miss
 // find returns all missing tags, and what is known.
 func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Knowledge, err error) {
 	missing = []admin.MissingTag{}
-	if err := l.peers.hearPeers(ctx); err != nil {
+	if err := l.exchange.hearPeers(ctx); err != nil {
 		return missing, k, err
 	}
-	k, err = Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.peers.installation())
+	k, err = Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.exchange.installation())
 	if err != nil {
 		return missing, k, err
 	}

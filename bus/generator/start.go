@@ -30,8 +30,8 @@ func (g *Generator) listen() error {
 	before := g.cfg.Conn.LastError()
 	handlers := map[string]nats.MsgHandler{
 		wire.SubjectPresence:      g.heardHeartbeat,
-		wire.SubjectRecord:        g.heardPush,
-		wire.SubjectKnows:         g.heardKnows,
+		wire.SubjectRecord:        g.exchange.heardPush,
+		wire.SubjectKnows:         g.exchange.heardKnows,
 		wire.SubjectHave:          g.heardHave,
 		takeSubject(g.group.self): g.heardTake,
 

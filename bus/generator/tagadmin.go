@@ -27,22 +27,12 @@ const eventsPatience = time.Second
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type tagAdmin struct {
-	cfg     *Config
-	alloc   *allocator.Allocator
-	group   *group
-	peers   peers
-	passing *passing
-	publish func(*nats.Msg)
-}
-
-// peers is what administration asks of the other generators.
-type peers interface {
-	hearPeers(context.Context) error
-	askKnown(ctx context.Context, tag string) (allocator.Known, error)
-	push(allocator.Stored)
-	hold(tag string) (release func())
-	confirm(context.Context, allocator.Stored) (is allocator.Stored, unheard []string, err error)
-	installation() string
+	cfg      *Config
+	alloc    *allocator.Allocator
+	group    *group
+	exchange *exchange
+	passing  *passing
+	publish  func(*nats.Msg)
 }
 
 // tagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
@@ -211,7 +201,7 @@ func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (ad
 	}
 	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
 	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
-		t.peers.push(s)
+		t.exchange.push(s)
 		t.publishTag("tag.created", s.Tag)
 		return admin.TagChange{TagRecord: record(s.Tag)}, nil
 	}
@@ -332,7 +322,7 @@ func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagChange, er
 func (t *tagAdmin) amend(
 	ctx context.Context, tag string, f func(context.Context) (allocator.Stored, error),
 ) (allocator.Stored, error) {
-	release := t.peers.hold(tag)
+	release := t.exchange.hold(tag)
 	ctx, cancel := t.passing.storeTime(ctx)
 	defer cancel()
 	s, err := f(ctx)
@@ -346,7 +336,7 @@ func (t *tagAdmin) amend(
 // announce publishes the event of a changed tag, and waits until all generators have the change in force.
 func (t *tagAdmin) announce(ctx context.Context, event string, s allocator.Stored) (admin.TagChange, error) {
 	t.publishTag(event, s.Tag)
-	s, unheard, err := t.peers.confirm(ctx, s)
+	s, unheard, err := t.exchange.confirm(ctx, s)
 	return admin.TagChange{TagRecord: record(s.Tag), Unheard: unheard}, err
 }
 

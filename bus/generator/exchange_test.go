@@ -12,26 +12,21 @@ import (
 // While one question is under way, the next one collects names, up to a bound.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
-	var q questions
-	first, start := q.add("a")
-	if !start || q.next() != first || !first.names["a"] {
-		t.Fatal("the first name is not asked for")
+	var x exchange
+	first, isNew := x.join("a")
+	if again, more := x.join("b"); !isNew || more || again != first || !first.names["a"] {
+		t.Error("names do not share a question")
 	}
-	b, start := q.add("b")
-	if again, _ := q.add("c"); start || again != b || b == first {
-		t.Error("names that come while a question is under way do not share the next one")
+	x.leave(first)
+	second, isNew := x.join("c")
+	if !isNew || second == first {
+		t.Error("a name joins a question that is asked already")
 	}
 	for i := range mostAsked {
-		q.add(fmt.Sprint(i))
+		x.join(fmt.Sprint(i))
 	}
-	if q.next() != b || len(b.names) != mostAsked {
-		t.Errorf("the next question has %d names, want %d", len(b.names), mostAsked)
-	}
-	if rest := q.next(); rest == nil || len(rest.names) != 2 || q.next() != nil {
-		t.Error("the rest is not asked for, or too much is")
-	}
-	if _, start := q.add("d"); !start {
-		t.Error("nobody asks any more")
+	if x.leave(second); len(second.names) != mostAsked || len(x.next.names) != 1 {
+		t.Errorf("questions have %d names and %d, want %d and 1", len(second.names), len(x.next.names), mostAsked)
 	}
 }
 
@@ -39,16 +34,17 @@ func TestQuestions(t *testing.T) {
 func TestWhoMustAnswer(t *testing.T) {
 	t.Parallel()
 	own := Identity{Installation: "own"}
-	g := &Generator{group: newGroup("me")}
-	g.membership.identity.Store(&own)
+	var got []string
+	x := &exchange{installation: func() string { return "own" }}
 	for _, b := range []heartbeat{
 		{Node: "a", ID: "1", Identity: own}, {Node: "b", ID: "2", Witness: "own"}, {Node: "c", ID: "3"},
 		{Node: "d", ID: "4", Identity: Identity{Installation: "other"}}, {Node: "e", ID: "5", Witness: "other"},
-		{Node: "f", ID: "6", Identity: own},
 	} {
-		g.group.hear(time.Now(), 0, wire.Encode(b))
+		if x.mayKnow(b) {
+			got = append(got, b.Node)
+		}
 	}
-	if got := g.silent(map[string]bool{"6": true}); !slices.Equal(got, []string{"a", "b"}) {
+	if !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("waits for %v, not for a and b", got)
 	}
 }

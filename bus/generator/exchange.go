@@ -1,0 +1,318 @@
+package generator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+const (
+	// confirmTimeout bounds the wait until all generators have a change in force. It is longer
+	// than a generator that has gone still counts as present.
+	confirmTimeout = heartbeatExpires + time.Second
+	// knowsTimeout bounds the wait until the generators that are heard say what they know.
+	knowsTimeout = 3 * time.Second
+	confirmAgain = 250 * time.Millisecond // until peers are asked again
+	// mostAsked is the most names in one question.
+	mostAsked = 1000
+	// maxHold is how long claims are kept back for one change by an operator: a few times the way to a far JetStream
+	// and back.
+	maxHold = time.Second
+)
+
+// exchange sends records to the peers, takes in theirs, and asks what they know:
+//
+//	push, hold ─────► heardPush     reconciles the record, and answers what is in force then
+//	confirm ──┐
+//	          ├ poll  until each peer that is heard has answered
+//	askKnown ─┘ ────► heardKnows    answers what is known of names
+//
+// Its methods are safe for concurrent use.
+type exchange struct {
+	cfg          *Config
+	alloc        *allocator.Allocator
+	group        *group
+	tasks        *tasks
+	installation func() string // empty: not joined yet
+	hearPeers    func(context.Context) error
+	life         context.Context // of the questions; set before the first one
+
+	turn chan struct{} // one question is asked at a time
+
+	mu   sync.Mutex
+	next *asking // collects names until it is asked; nil: there is none
+}
+
+// pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags
+// in JetStream it is the only sign, beside a generator's own marks, that JetStream was restored.
+type pushed struct {
+	Record       allocator.Tag `json:"record"`
+	Revision     uint64        `json:"revision,string,omitempty"` // 0: only the last range of the record counts
+	Run          string        `json:"run"`                       // of the sender
+	Installation string        `json:"installation,omitempty"`    // that the sender is part of
+	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could lose to them again
+	// and again. Below 0: they go on. Then the record has only a name.
+	Hold int64 `json:"hold_ms,omitempty"`
+}
+
+// inForce is the answer to a push that asks for one: what the generator has in force then.
+type inForce struct {
+	Run string `json:"run"`
+	allocator.Known
+}
+
+// knowsQuestion asks the other generators what they know of tags that have no record.
+type knowsQuestion struct {
+	Run   string   `json:"run"`
+	Names []string `json:"names"`
+}
+
+// knowsAnswer has what the generator knows of these names.
+type knowsAnswer struct {
+	Run   string                     `json:"run"`
+	Known map[string]allocator.Known `json:"known"`
+}
+
+// asking is a question that callers wait for.
+type asking struct {
+	names map[string]bool
+	done  chan struct{}
+	known map[string]allocator.Known // once done is closed
+	err   error
+}
+
+// push sends a record to the other generators.
+func (x *exchange) push(s allocator.Stored) { x.send(pushed{Record: s.Tag, Revision: s.Revision}, "") }
+
+// hold makes all generators keep back the claims of a tag, if it is strict, until the record is pushed or release is
+// called, but no longer than maxHold.
+func (x *exchange) hold(tag string) (release func()) {
+	set := func(ms int64) {
+		x.alloc.Hold(tag, time.Duration(ms)*time.Millisecond)
+		x.send(pushed{Record: allocator.Tag{Name: tag}, Hold: ms}, "")
+	}
+	set(maxHold.Milliseconds())
+	return func() { set(-1) }
+}
+
+func (x *exchange) send(p pushed, reply string) {
+	p.Run, p.Installation = x.group.self, x.installation()
+	x.publish(wire.SubjectRecord, reply, wire.Encode(p))
+}
+
+func (x *exchange) publish(subject, reply string, body []byte) {
+	if err := x.cfg.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: body}); err != nil {
+		x.cfg.Log.Debug("a message to other generators cannot be sent", "subject", subject, "error", err)
+	}
+}
+
+// heardPush takes in a record of another generator, and answers if it asks for that.
+func (x *exchange) heardPush(msg *nats.Msg) {
+	var p pushed
+	err := json.Unmarshal(msg.Data, &p)
+	if err == nil {
+		err = allocator.CheckTag(p.Record.Name)
+	}
+	r := p.Record.Last
+	if err == nil && (r.First < 0 || r.Last < r.First) {
+		err = fmt.Errorf("no range goes from %d to %d", r.First, r.Last)
+	}
+	if err != nil {
+		x.cfg.Log.Warn("a record of another generator cannot be read", "error", err)
+		return
+	}
+	own := x.installation()
+	switch {
+	case p.Run == x.group.self:
+	case p.Installation != "" && own != "" && p.Installation != own: // one of the two installations ends, see checkRival
+	case p.Hold != 0:
+		x.alloc.Hold(p.Record.Name, min(time.Duration(p.Hold)*time.Millisecond, maxHold))
+	default:
+		known := x.alloc.Push(allocator.Stored{Tag: p.Record, Revision: p.Revision})
+		x.alloc.Hold(p.Record.Name, 0)
+		if msg.Reply != "" {
+			x.publish(msg.Reply, "", wire.Encode(inForce{x.group.self, known}))
+		}
+	}
+}
+
+// confirm pushes an operator's change until every generator that is present has it in force. From then on none hands
+// out an ID below its floor. If one had newer rules, those of the change are written again, above them. unheard are
+// the nodes of lost generators, which were not asked.
+func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocator.Stored, unheard []string, err error) {
+	x.alloc.Hold(s.Name, 0)
+	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
+	defer cancel()
+	push := func(inbox string) { x.send(pushed{Record: s.Tag, Revision: s.Revision}, inbox) }
+	silent, unheard, err := x.poll(ctx, func(heartbeat) bool { return true }, push, func(data []byte) (run string, again bool, err error) {
+		var a inForce
+		switch {
+		case json.Unmarshal(data, &a) != nil || a.Floor < s.Below() || !s.Deleted && a.Version < s.Version: // not yet
+			return "", false, nil
+		case !s.Deleted && a.Rules != s.Rules:
+			s, err = x.alloc.Outvote(ctx, s, a.Version)
+			return "", true, err
+		}
+		return a.Run, false, nil
+	})
+	if err == nil && len(silent) > 0 {
+		err = fmt.Errorf("%v did not confirm the change of %s and may still hand out IDs from before", silent, s.Name)
+	}
+	return s, unheard, err
+}
+
+// askKnown asks all generators that are heard what they know of a tag that has no record. A new record must begin
+// above. If one does not answer, that is logged. It is an error while all records are lost, because then that one may
+// know what nobody else does.
+func (x *exchange) askKnown(ctx context.Context, tag string) (allocator.Known, error) {
+	if err := x.hearPeers(ctx); err != nil {
+		return allocator.Known{}, err
+	}
+	if len(x.group.present(time.Now())) == 0 {
+		return allocator.Known{}, nil
+	}
+	a, isNew := x.join(tag)
+	if isNew && !x.tasks.start(func() { x.ask(a) }) {
+		return allocator.Known{}, allocator.ErrClosed
+	}
+	select {
+	case <-a.done:
+		return a.known[tag], a.err
+	case <-ctx.Done():
+		return allocator.Known{}, ctx.Err()
+	}
+}
+
+// join returns the question that will ask for a name. While one is asked, the next one collects names.
+func (x *exchange) join(tag string) (a *asking, isNew bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if isNew = x.next == nil || len(x.next.names) == mostAsked; isNew {
+		x.next = &asking{names: make(map[string]bool), done: make(chan struct{}), known: make(map[string]allocator.Known)}
+	}
+	x.next.names[tag] = true
+	return x.next, isNew
+}
+
+// ask asks a question when it is its turn.
+func (x *exchange) ask(a *asking) {
+	x.turn <- struct{}{}
+	defer func() { <-x.turn }()
+	x.leave(a)
+	defer close(a.done)
+	ctx, cancel := context.WithTimeout(x.life, knowsTimeout)
+	defer cancel()
+	question := wire.Encode(knowsQuestion{x.group.self, slices.Collect(maps.Keys(a.names))})
+	send := func(inbox string) { x.publish(wire.SubjectKnows, inbox, question) }
+	silent, _, err := x.poll(ctx, x.mayKnow, send, func(data []byte) (run string, again bool, err error) {
+		var answer knowsAnswer
+		if json.Unmarshal(data, &answer) == nil {
+			for tag, known := range answer.Known {
+				a.known[tag] = a.known[tag].Merge(known)
+			}
+		}
+		return answer.Run, false, nil
+	})
+	switch lost := x.cfg.Records.Err(); {
+	case len(silent) > 0 && lost != nil:
+		a.err = fmt.Errorf("%w: the generators %v do not say what they know of it", lost, silent)
+	case len(silent) > 0:
+		x.cfg.Log.Warn("records are made without an answer of generators that are heard", "silent", silent, "tags", len(a.names))
+	case !errors.Is(err, errSilent): // hearPeers has found who is there
+		a.err = err
+	}
+}
+
+// leave lets no more names join a question.
+func (x *exchange) leave(a *asking) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.next == a {
+		x.next = nil
+	}
+}
+
+// mayKnow reports whether a peer is of this installation. What one knows that has not joined yet is in its folder.
+func (x *exchange) mayKnow(b heartbeat) bool {
+	own := x.installation()
+	return b.Installation == own || b.Witness == own
+}
+
+// poll sends a message to the peers, again and again, until each that is heard and wanted has given an answer that
+// counts, or ctx is done: then silent are the nodes of the others. take returns whose answer counts; again: all must
+// answer what is sent next. unheard are the nodes of lost peers.
+func (x *exchange) poll(
+	ctx context.Context, wanted func(heartbeat) bool, send func(inbox string), take func(data []byte) (run string, again bool, err error),
+) (silent, unheard []string, err error) {
+	inbox := x.cfg.Conn.NewInbox()
+	answers, err := x.cfg.Conn.SubscribeSync(inbox)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer answers.Unsubscribe()
+	answered := make(map[string]bool) // by run
+	done := func() bool {
+		var here []heartbeat
+		now := time.Now()
+		here, unheard = x.group.members(now)
+		here = slices.DeleteFunc(here, func(b heartbeat) bool { return answered[b.ID] || !wanted(b) })
+		silent, err = nil, nil
+		for _, b := range here {
+			silent = append(silent, b.Node)
+		}
+		if x.group.pulse.age(now) > overdue { // after a pause it has yet to read what the peers sent meanwhile
+			err = errSilent
+		}
+		return len(silent) == 0 && err == nil
+	}
+	for !done() && ctx.Err() == nil {
+		send(inbox)
+		round, cancel := context.WithTimeout(ctx, confirmAgain)
+		for again := false; !again && !done(); {
+			msg, late := answers.NextMsgWithContext(round)
+			if late != nil {
+				break
+			}
+			var run string
+			var failed error
+			if run, again, failed = take(msg.Data); failed != nil {
+				cancel()
+				return silent, unheard, failed
+			}
+			if answered[run] = true; again {
+				clear(answered)
+			}
+		}
+		cancel()
+	}
+	return silent, unheard, err
+}
+
+// heardKnows answers what this generator knows.
+func (x *exchange) heardKnows(msg *nats.Msg) {
+	var q knowsQuestion
+	if err := json.Unmarshal(msg.Data, &q); err != nil || msg.Reply == "" || len(q.Names) > mostAsked {
+		x.cfg.Log.Warn("a question about tags cannot be read", "error", err)
+		return
+	}
+	if q.Run == x.group.self {
+		return
+	}
+	answer := knowsAnswer{x.group.self, make(map[string]allocator.Known)}
+	for _, name := range q.Names {
+		if known := x.alloc.Known(name); known != (allocator.Known{}) {
+			answer.Known[name] = known
+		}
+	}
+	x.publish(msg.Reply, "", wire.Encode(answer))
+}
