@@ -67,7 +67,7 @@ var claimMutations = []mutation{
 	{name: "a record is as old as the answer of its write", by: "TestBasis", edits: []edit{
 		{"claims.go", "	s := Stored{t, revision}\n	c.latest.Put(t.Name, s, at)\n", "	s := Stored{t, revision}\n	c.latest.Put(t.Name, s, time.Now())\n	_ = at\n"}}},
 	{name: "a record that was pushed or watched is loaded", by: "TestBasis", edits: []edit{
-		{"claims.go", "		c.latest.Put(s.Name, s, time.Now())\n", ""}}},
+		{"claims.go", "		c.latest.Put(s.Name, s, at)\n	}\n	c.turns", "		_ = at\n	}\n	c.turns"}}},
 
 	// N7 Rise.
 	{name: "a record below the mark is not raised", by: "TestPropose|TestRaised", edits: []edit{

@@ -230,17 +230,12 @@ func (a *Allocator) exhaust(b *buffer, p plan) {
 		return
 	}
 	b.exhausted = true
-	b.regainLocked()
-	for w := b.waiters.first; w != nil; {
-		next := w.after
+	for w := b.waiters.first; w != nil; w = b.waiters.first {
 		if w.n > b.left {
 			b.settleLocked(w, b.exhaustedLocked(w.n))
 		} else {
-			w.ranges, w.missing = b.takeLocked(nil, w.n), 0
-			b.waiters.missing -= w.n
-			b.settleLocked(w, nil)
+			b.giveLocked(w)
 		}
-		w = next
 	}
 	a.recoveredLocked(b)
 }
