@@ -1,7 +1,6 @@
 package allocator
 
 import (
-	"container/list"
 	"sync"
 	"time"
 )
@@ -16,15 +15,15 @@ type buffer struct {
 	tag string
 	mu  sync.Mutex
 
-	gone           bool          // no longer in the allocator's map: look the tag up again
-	loading        bool          // a refill owns the tag
-	exhausted      bool          // the store has no IDs left
-	starved        bool          // the alert starved was sent since the last refill
-	regressedAlert bool          // the alert regressed was sent since the last refill
-	unknownAlert   bool          // it counts as one of maxUnknownAlerts
-	hasIDs         bool          // troubles counts it as a tag that has IDs
-	idle           uint16        // sweeps in a row that saw no use
-	wake           chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
+	gone         bool          // no longer in the allocator's map: look the tag up again
+	loading      bool          // a refill owns the tag
+	exhausted    bool          // the store has no IDs left
+	unknownAlert bool          // it counts as one of maxUnknownAlerts
+	hasIDs       bool          // troubles counts it as a tag that has IDs
+	trouble      uint8         // and as one that has this kind of trouble
+	alerts       alerts        // were sent since the last refill
+	idle         uint16        // sweeps in a row that saw no use
+	wake         chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
 
 	segments []Segment // [0] is being handed out
 	pending  Range     // reserved, and about to become a segment
@@ -41,8 +40,7 @@ type buffer struct {
 	strict  *strict // nil: the tag is not strict, or not known to be
 	rules   *ruled  // nil: no operator has set any, or they are not known yet
 	stepper stepper
-	failure *failure      // nil: the last refill did not fail
-	trouble *list.Element // its entry in the allocator's troubles; nil: none
+	failure *failure // nil: the last refill did not fail
 
 	pace
 }
@@ -58,8 +56,6 @@ type failure struct {
 	err     error
 	since   time.Time
 	retryAt time.Time // when the next attempt is due
-	alerted bool
-	refills int64 // of all tags that had succeeded when it began
 }
 
 // Segment is a range in memory. The IDs from Next on are not handed out yet.

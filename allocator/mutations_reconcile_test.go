@@ -20,8 +20,6 @@ var reconcileMutations = []mutation{
 		{"reconcile.go", "	if !pushed && (u.First", "	if (u.First"}}},
 	{name: "W6: a raise that failed is not tried again", by: "TestHealed", edits: []edit{
 		{"reconcile.go", "				a.heals.add(names[i])\n", ""}}},
-	{name: "W6: a conflict ends a raise", by: "TestHealed", edits: []edit{
-		{"claims.go", "		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(lastRace), nil) {\n			return Stored{}, Stored{}, err", "		if true {\n			return Stored{}, Stored{}, nil"}}},
 	{name: "W6: a raised record is no alert", by: "TestHealed", edits: []edit{
 		{"reconcile.go", "		a.cfg.Notify(Regressed{Tag: tag, Got: was.MaxID, Seen: is.MaxID, Action: Advanced})\n", ""}}},
 	{name: "W6: nobody hears of a raised record", by: "TestHealed", edits: []edit{

@@ -272,10 +272,10 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.failure == nil {
-		b.failure = &failure{since: now, refills: a.refills.Load()}
+		b.failure = &failure{since: now}
 	}
-	if !b.failure.alerted && a.mayAlertLocked(b) {
-		b.failure.alerted = true
+	if !b.alerts[refillFailed] && a.mayAlertLocked(b) {
+		b.alerts[refillFailed] = true
 		a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)

@@ -235,7 +235,7 @@ func (b *buffer) planStrictLocked(single bool) (p strictPlan, wanted bool) {
 			break
 		}
 	}
-	return p, !b.gone && !b.rulesLocked().Paused && (p.requests > 0 || b.failure != nil || b.starved || b.regressedAlert)
+	return p, !b.gone && !b.rulesLocked().Paused && (p.requests > 0 || b.failure != nil || b.alerts != alerts{})
 }
 
 // strictPlan is what a claim takes.
