@@ -155,7 +155,7 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 			b.mu.Unlock()
 			return nil, nil, err
 		}
-		if b.left < n {
+		if b.left < n || b.saved {
 			waiter, err := a.queueAndUnlock(b, n, false)
 			return nil, waiter, err
 		}
@@ -200,13 +200,12 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 		}
 		return nil, err
 	}
-	w := &Waiter{allocator: a, buffer: b, n: n, missing: n, fromPeer: fromPeer,
-		slowAt: now.Add(b.slowAfterLocked()), deadline: now.Add(a.cfg.MaxWait), done: make(chan struct{})}
+	w := &Waiter{allocator: a, buffer: b, n: n, fromPeer: fromPeer,
+		slowAt: now.Add(b.slowAfterLocked()), deadline: now.Add(a.cfg.MaxWait)}
 	b.waiters.push(w)
 	if !fromPeer { // the other generator has taken them from its own share
 		b.chargeLocked(n)
 	}
-	b.waiters.missing += n
 	a.refillLocked(b)
 	b.mu.Unlock()
 	return w, nil
@@ -338,7 +337,9 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	if s := b.strict; s != nil && (s.passing || now.Before(s.viaUntil)) { // [Allocator.RequestForPeer] would refuse
 		refills = false
 	}
-	left = b.left // also while a larger request waits: others do not wait for it
+	if !b.saved {
+		left = b.left // also while a larger request waits: others do not wait for it
+	}
 	if b.strict != nil && refills && b.strict.claims > 0 {
 		left = math.MaxInt64
 	}

@@ -70,8 +70,8 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestBatchKeepsItsShare: what a refill brought for a batch that needs more is
-// put aside, or small requests would take it for ever.
+// TestBatchKeepsItsShare: what a refill brought for a batch that needs more is saved, or small requests would take it
+// for ever. A batch that gives up leaves it to the requests behind it.
 func TestBatchKeepsItsShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)
@@ -83,8 +83,9 @@ func TestBatchKeepsItsShare(t *testing.T) {
 		take(t, a, 19) // goes past; the refill under way asks for 81 only
 		gate <- struct{}{}
 		synctest.Wait()
-		if got := left(a); got != 0 {
-			t.Errorf("%d IDs were left to others", got)
+		small := queued(t, a, "order", 1)
+		if left, _ := a.Has("order"); left != 0 {
+			t.Errorf("%d IDs were left to others", left)
 		}
 		gate <- struct{}{}
 		ranges, err := w.Wait(t.Context())
@@ -95,6 +96,21 @@ func TestBatchKeepsItsShare(t *testing.T) {
 		if calls := s.reserves(); calls[2].n != 81 || calls[3].n != 19 {
 			t.Errorf("writes %v, want 81 and then the missing 19", calls[2:])
 		}
+		w = queued(t, a, "order", 100) // behind the small one
+		gate <- struct{}{}
+		synctest.Wait()
+		if ranges, err = small.Wait(t.Context()); err != nil {
+			t.Fatalf("Wait: %v", err)
+		}
+		wantRanges(t, "the small one", ranges, allocator.Range{First: 121, Last: 121})
+		small = queued(t, a, "order", 9) // as many as are saved
+		if !w.Withdraw() {
+			t.Error("the batch does not wait")
+		}
+		if ranges, err = small.Wait(t.Context()); err != nil {
+			t.Fatalf("the batch has left, and those behind it wait: %v", err)
+		}
+		wantRanges(t, "the next one", ranges, allocator.Range{First: 122, Last: 130})
 		close(gate)
 	})
 }

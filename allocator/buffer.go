@@ -1,8 +1,6 @@
 package allocator
 
 import (
-	"container/list"
-	"slices"
 	"sync"
 	"time"
 )
@@ -17,21 +15,22 @@ type buffer struct {
 	tag string
 	mu  sync.Mutex
 
-	gone           bool          // no longer in the allocator's map: look the tag up again
-	loading        bool          // a refill owns the tag
-	exhausted      bool          // the store has no IDs left
-	starved        bool          // the alert starved was sent since the last refill
-	regressedAlert bool          // the alert regressed was sent since the last refill
-	unknownAlert   bool          // it counts as one of maxUnknownAlerts
-	hasIDs         bool          // troubles counts it as a tag that has IDs
-	idle           uint16        // sweeps in a row that saw no use
-	wake           chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
+	gone         bool          // no longer in the allocator's map: look the tag up again
+	loading      bool          // a refill owns the tag
+	exhausted    bool          // the store has no IDs left
+	unknownAlert bool          // it counts as one of maxUnknownAlerts
+	hasIDs       bool          // troubles counts it as a tag that has IDs
+	trouble      uint8         // and as one that has this kind of trouble
+	alerts       alerts        // were sent since the last refill
+	idle         uint16        // sweeps in a row that saw no use
+	wake         chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
 
 	segments []Segment // [0] is being handed out
 	pending  Range     // reserved, and about to become a segment
 	spent    Range     // the last one of which every ID was handed out
 	heard    []Range   // reserved by others since the present request to the store was sent, up to maxHeard
 	left     int64     // IDs in segments
+	saved    bool      // they are for the requests that wait, because the first of these needs more
 	taken    int64     // IDs handed out so far
 	swept    int64     // of them, those that a sweep has seen
 	floor    int64     // IDs below it are never handed out
@@ -41,8 +40,7 @@ type buffer struct {
 	strict  *strict // nil: the tag is not strict, or not known to be
 	rules   *ruled  // nil: no operator has set any, or they are not known yet
 	stepper stepper
-	failure *failure      // nil: the last refill did not fail
-	trouble *list.Element // its entry in the allocator's troubles; nil: none
+	failure *failure // nil: the last refill did not fail
 
 	pace
 }
@@ -58,8 +56,6 @@ type failure struct {
 	err     error
 	since   time.Time
 	retryAt time.Time // when the next attempt is due
-	alerted bool
-	refills int64 // of all tags that had succeeded when it began
 }
 
 // Segment is a range in memory. The IDs from Next on are not handed out yet.
@@ -108,41 +104,38 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 	return ranges
 }
 
-// installLocked takes a reserved range into memory and serves the waiters from
-// it. An unsatisfied waiter keeps what it got, so it needs that much less from
-// the next refill, however many small requests come before it.
+// installLocked takes a reserved range into memory and serves the waiters from it. If it is not enough for all of them,
+// the rest is saved for them: requests that come later wait, too, however few IDs they need.
 func (b *buffer) installLocked(r Range) {
 	b.segments = append(b.segments, Segment{Range: r, Next: r.First})
 	b.trimLocked()
-	for w := b.waiters.first; w != nil && b.left > 0; w = b.waiters.first {
-		n := min(w.missing, b.left)
-		w.ranges = b.takeLocked(w.ranges, n)
-		w.missing -= n
-		b.waiters.missing -= n
-		if w.missing == 0 {
-			b.settleLocked(w, nil)
-		}
+	b.serveLocked()
+	b.saved = b.waiters.n > 0
+}
+
+// serveLocked serves the waiters in their order, until memory has too few IDs for one.
+func (b *buffer) serveLocked() {
+	for w := b.waiters.first; w != nil && w.n <= b.left; w = b.waiters.first {
+		b.giveLocked(w)
 	}
 }
 
-// raiseFloorLocked drops the IDs below floor: those in the segments, those of a refill under way, and, if some are
-// below, all those that unsatisfied waiters hold.
+func (b *buffer) giveLocked(w *Waiter) {
+	w.ranges = b.takeLocked(nil, w.n)
+	b.settleLocked(w, nil)
+}
+
+// raiseFloorLocked drops the IDs below floor: those in the segments, and those of a refill under way.
 func (b *buffer) raiseFloorLocked(floor int64) {
 	if floor <= b.floor {
 		return
 	}
 	b.floor = floor
 	b.trimLocked()
-	below := func(r Range) bool { return r.First < floor }
-	if w := b.waiters.first; w != nil && slices.ContainsFunc(w.ranges, below) { // only the first one can hold some
-		b.emptyWaitersLocked()
-	}
 }
 
 // discardLocked drops the segments that overlap r, which another generator holds too, a
-// pending one included. It returns them as they were reserved, and of a part that a waiter
-// holds at least what may have been handed out of r. If there are none and r overlaps the last range
-// that was used up, it returns that.
+// pending one included, and returns them as they were reserved, and so the last range that was used up, once.
 func (b *buffer) discardLocked(r Range) (held []Range) {
 	if b.pending.Overlaps(r) {
 		held, b.pending = append(held, b.pending), Range{}
@@ -158,39 +151,10 @@ func (b *buffer) discardLocked(r Range) (held []Range) {
 		b.left += s.Last - s.Next + 1
 	}
 	b.segments = kept
-	for w := b.waiters.first; w != nil; w = w.after {
-		for _, part := range w.ranges {
-			if part.Overlaps(r) {
-				held = append(held, Range{min(r.First, part.First), part.Last})
-			}
-		}
-	}
-	if len(held) > 0 {
-		b.emptyWaitersLocked()
-	} else if b.spent.Overlaps(r) {
+	if b.spent.Overlaps(r) {
 		held, b.spent = append(held, b.spent), Range{}
 	}
 	return held
-}
-
-// emptyWaitersLocked drops the IDs that unsatisfied waiters hold.
-func (b *buffer) emptyWaitersLocked() {
-	for w := b.waiters.first; w != nil; w = w.after {
-		b.waiters.missing += w.n - w.missing
-		w.ranges, w.missing = nil, w.n
-	}
-}
-
-// regainLocked takes the IDs back that unsatisfied waiters hold. Only the first one can hold some, and then it has got
-// all that there were.
-func (b *buffer) regainLocked() {
-	if w := b.waiters.first; w != nil {
-		for _, r := range w.ranges {
-			b.segments = append(b.segments, Segment{Range: r, Next: r.First})
-		}
-	}
-	b.emptyWaitersLocked()
-	b.trimLocked()
 }
 
 // trimLocked drops the IDs in the segments below the floor and above the limit, and counts what is left.
@@ -210,23 +174,16 @@ func (b *buffer) trimLocked() {
 // settleLocked ends the wait of w: with its ranges, or with err.
 func (b *buffer) settleLocked(w *Waiter, err error) {
 	b.endLocked(w, err)
-	if w.then == nil {
-		w.announce()
-	} else {
-		go w.announce() // it must not run under the lock
-	}
+	go w.announce() // the callback must not run under the lock
 }
 
 // endLocked is settleLocked for a caller that announces the end itself, after it has released the lock.
 func (b *buffer) endLocked(w *Waiter, err error) {
 	b.waiters.remove(w)
-	b.waiters.missing -= w.missing
+	b.saved = b.saved && b.waiters.n > 0
 	w.err = err
-	if err != nil {
-		w.ranges = nil
-		if !w.fromPeer {
-			b.chargeLocked(-w.n)
-		}
+	if err != nil && !w.fromPeer {
+		b.chargeLocked(-w.n)
 	}
 	w.allocator.waiting.Add(-1) // before the caller goes on, because it may look at the count
 	if w.timer != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/internal/fresh"
@@ -17,6 +16,8 @@ const (
 	// A range of the database above the record's end shows that another generator reserved the IDs between and is about
 	// to claim them. For up to claimTurn that generator goes first, else its range would be lost.
 	claimTurn = 25 * time.Millisecond
+	// claimLook is how often a claim looks for that meanwhile.
+	claimLook = time.Millisecond
 	// loadTimeout bounds the read before a claim. It can be repeated safely, and its answer may be lost.
 	loadTimeout = time.Second
 	// learnFor is how long ago another generator may have claimed a range whose step a start begins with.
@@ -46,7 +47,6 @@ type claims struct {
 	known     func(tag string) (floor int64, rules Rules) // in memory
 
 	latest fresh.Records[Stored] // that were loaded, written, pushed or watched a moment ago
-	turns  turns
 }
 
 // ask says how many IDs a claim takes.
@@ -78,7 +78,15 @@ func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Gr
 		return Grant{}, err
 	}
 	if c.behind(s, from) { // so by its limit, too, nothing may be refused: an old server may have answered
-		return Grant{}, c.raise(ctx, s, from)
+		was, is, err := c.heal(ctx, tag)
+		switch {
+		case err != nil:
+		case is.Revision == 0:
+			err = overtaken(s, fmt.Errorf("%w: another generator has raised the record of %s", ErrConflict, tag))
+		default:
+			err = &AdvancedError{Tag: tag, Got: was.MaxID, Seen: is.MaxID}
+		}
+		return Grant{}, err
 	}
 	if err := s.refuses(a.need); err != nil {
 		return Grant{}, err
@@ -158,7 +166,7 @@ func (c *claims) swap(ctx context.Context, t Tag, revision uint64) (Stored, erro
 	return s, nil
 }
 
-// note remembers a record that came from another generator or from the watch. What waits for its turn looks again.
+// note remembers a record that came from another generator or from the watch.
 func (c *claims) note(s Stored) {
 	if old, ok := c.latest.Get(s.Name); s.Revision != 0 && (!ok || old.Revision < s.Revision) {
 		at := time.Now()
@@ -167,7 +175,6 @@ func (c *claims) note(s Stored) {
 		}
 		c.latest.Put(s.Name, s, at)
 	}
-	c.turns.wake(s.Name)
 }
 
 // propose returns the range that is to be claimed: the next one after the record's end, or what the database gives. It
@@ -202,12 +209,8 @@ func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error
 			return Grant{}, overtaken(s, errTooLate)
 		}
 		if ofDatabase && s.MaxID < claim.First && s.Last.First != 0 {
-			if left := claimTurn - time.Since(begun); left > 0 {
-				newer, ok := c.turns.await(ctx, c, s, left)
-				if ok {
-					s = newer
-				}
-				if ok || ctx.Err() == nil { // the watch may have shown what was known
+			if until := begun.Add(claimTurn); time.Now().Before(until) {
+				if s = c.newer(ctx, s, until); ctx.Err() == nil { // the watch may have shown what was known
 					continue
 				}
 			}
@@ -258,17 +261,6 @@ func (c *claims) behind(s Stored, end int64) bool {
 	return s.MaxID < end || s.Version < rules.Version
 }
 
-// raise moves a record up that is below what this generator knows to be in use: the store was set back. It restores the
-// floor and the rules, too. The record was just loaded. If an old server answered, the write fails, because the record
-// has another revision by now.
-func (c *claims) raise(ctx context.Context, s Stored, end int64) error {
-	t := c.healed(s, end)
-	if _, err := c.swap(ctx, t, s.Revision); err != nil {
-		return err
-	}
-	return &AdvancedError{Tag: s.Name, Got: s.MaxID, Seen: t.MaxID}
-}
-
 // healed returns a record with all that this generator knows.
 func (c *claims) healed(s Stored, end int64) Tag {
 	floor, rules := c.known(s.Name)
@@ -282,25 +274,17 @@ func (c *claims) healed(s Stored, end int64) Tag {
 	return t
 }
 
-// heal makes the record of a tag have all that this generator knows. was is how far it was if it had to be moved up.
-func (c *claims) heal(ctx context.Context, tag string) (was Stored, is Stored, err error) {
-	for {
-		s, err := c.load(ctx, tag)
-		if err != nil || s.Revision == 0 {
-			return Stored{}, Stored{}, err
-		}
-		t := c.healed(s, c.index.End(tag))
-		if t == s.Tag {
-			return Stored{}, Stored{}, nil
-		}
-		made, err := c.swap(ctx, t, s.Revision)
-		if err == nil {
-			return s, made, nil
-		}
-		if !errors.Is(err, ErrConflict) || !pause(ctx, rand.N(lastRace), nil) {
-			return Stored{}, Stored{}, err
-		}
+// heal makes the record of a tag have all that this generator knows: the store was set back. is has no revision if
+// there was nothing to do.
+func (c *claims) heal(ctx context.Context, tag string) (was, is Stored, err error) {
+	s, err := c.load(ctx, tag)
+	if err != nil || s.Revision == 0 {
+		return s, is, err
 	}
+	if t := c.healed(s, c.index.End(tag)); t != s.Tag {
+		is, err = c.swap(ctx, t, s.Revision) // not if an old server has answered: then the record has another revision
+	}
+	return s, is, err
 }
 
 // adopt makes the record of a tag that has none and of which the database has a row: SQL made it, or JetStream lost the
@@ -347,40 +331,14 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	return s, err
 }
 
-// turns are the claims that wait for the claim of a lower range. The zero value is ready.
-type turns struct {
-	mu sync.Mutex
-	of map[string]chan struct{} // closed when a newer record of the tag came
-}
-
-// await waits until a newer record than s is known. ok is false if the time is over.
-func (t *turns) await(ctx context.Context, c *claims, s Stored, d time.Duration) (newer Stored, ok bool) {
-	t.mu.Lock()
-	if t.of == nil {
-		t.of = make(map[string]chan struct{})
+// newer waits until a record is known that is newer than s. It returns s if the time is over.
+func (c *claims) newer(ctx context.Context, s Stored, until time.Time) Stored {
+	for ok := true; ok; ok = time.Now().Before(until) && pause(ctx, claimLook, nil) {
+		if now, fresh := c.latest.Get(s.Name); fresh && now.Revision > s.Revision {
+			return now
+		}
 	}
-	came := t.of[s.Name]
-	if came == nil {
-		came = make(chan struct{})
-		t.of[s.Name] = came
-	}
-	t.mu.Unlock()
-	newer, ok = c.latest.Get(s.Name) // it may have come just before
-	if ok && newer.Revision > s.Revision {
-		return newer, true
-	}
-	pause(ctx, d, came)
-	newer, ok = c.latest.Get(s.Name)
-	return newer, ok && newer.Revision > s.Revision
-}
-
-func (t *turns) wake(tag string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if came := t.of[tag]; came != nil {
-		close(came)
-		delete(t.of, tag)
-	}
+	return s
 }
 
 // Known is what a generator knows of a tag, whatever its record says. Its JSON is that of messages between generators.

@@ -103,21 +103,27 @@ func (Damaged) event()      {}
 func (Shadowed) event()     {}
 func (Recovered) event()    {}
 
+// episodes are those of a tag that end with a refill.
+var episodes = [...]string{refillFailed: "refill_failed", starved: "starved", regressed: "regressed"}
+
+const (
+	refillFailed = iota
+	starved
+	regressed
+)
+
+// alerts are the episodes that are not over.
+type alerts [len(episodes)]bool
+
 // recoveredLocked ends the episodes of a store that fails. Call it after a refill, when the
 // tag leaves memory, and when the store answers, though not with a range to serve.
 func (a *Allocator) recoveredLocked(b *buffer) {
-	if b.failure != nil && b.failure.alerted {
-		a.cfg.Notify(Recovered{b.tag, "refill_failed"})
+	for episode, name := range episodes {
+		if b.alerts[episode] {
+			a.cfg.Notify(Recovered{b.tag, name})
+		}
 	}
-	b.failure = nil
-	if b.starved {
-		b.starved = false
-		a.cfg.Notify(Recovered{b.tag, "starved"})
-	}
-	if b.regressedAlert {
-		b.regressedAlert = false
-		a.cfg.Notify(Recovered{b.tag, "regressed"})
-	}
+	b.alerts, b.failure = alerts{}, nil
 	if b.unknownAlert {
 		b.unknownAlert = false
 		a.unknownAlerts.Add(-1)
@@ -128,8 +134,8 @@ func (a *Allocator) recoveredLocked(b *buffer) {
 // regressedLocked reports that the store went backwards, once until the next refill succeeds, and each
 // range that may come twice. A buffer that is gone reports nothing: no refill would end the alert.
 func (a *Allocator) regressedLocked(b *buffer, e Regressed) {
-	if !b.gone && (!b.regressedAlert || e.Action == Dropped) {
-		b.regressedAlert = true
+	if !b.gone && (!b.alerts[regressed] || e.Action == Dropped) {
+		b.alerts[regressed] = true
 		a.cfg.Notify(e)
 	}
 }
@@ -185,10 +191,10 @@ func (a *Allocator) Refused(tag string, err error) {
 	}
 	defer b.mu.Unlock()
 	now := time.Now()
-	if b.starved || b.strict != nil && now.Sub(b.strict.starved) < starvedAgain || !a.mayAlertLocked(b) {
+	if b.alerts[starved] || b.strict != nil && now.Sub(b.strict.starved) < starvedAgain || !a.mayAlertLocked(b) {
 		return
 	}
-	b.starved = true
+	b.alerts[starved] = true
 	if b.strict != nil {
 		b.strict.starved = now
 	}

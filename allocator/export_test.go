@@ -36,8 +36,9 @@ func (a *Allocator) CheckTroubles() error {
 	t := &a.troubles
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	lengths[noTrouble] = t.of[noTrouble].tags
 	for kind, want := range lengths {
-		if got := t.of[kind].Len(); got != want {
+		if got := t.of[kind].tags; got != want {
 			return fmt.Errorf("%d tags have trouble %d, want %d", got, kind, want)
 		}
 	}

@@ -8,7 +8,7 @@ var rulesMutations = []mutation{
 	{name: "the first ID above the limit is handed out", by: "TestLimit|TestLimitCutsMemory", edits: []edit{{"rules.go",
 		"	return r.Limit + 1\n", "	return r.Limit + 2\n"}}},
 	{name: "what is in memory above a new limit is handed out", by: "TestLimitCutsMemory", edits: []edit{{"ruled.go",
-		"		b.trimLocked()\n		b.emptyWaitersLocked() // they", "		b.emptyWaitersLocked() // they"}}},
+		"	if r.Limit != old.Limit {\n		b.trimLocked()", "	if r.Limit != old.Limit {"}}},
 	{name: "strict IDs above a new limit are handed out", by: "TestLimitCutsAClaim", edits: []edit{{"strict.go",
 		" || grant.Last >= b.rulesLocked().end() {", " {"}}},
 	{name: "a typo in SQL exhausts a tag", by: "TestRowBeyondTheLimit", edits: []edit{{"claims.go",

@@ -30,8 +30,6 @@ var simulatedMutations = []mutation{
 		"	b.floor = floor\n	b.trimLocked()\n", "	b.trimLocked()\n"}}},
 	{name: "what is in memory below the floor is kept", edits: []edit{{"buffer.go",
 		"	b.floor = floor\n	b.trimLocked()\n", "	b.floor = floor\n"}}},
-	{name: "a floor spares what waiters hold", edits: []edit{{"buffer.go",
-		"w != nil && slices.ContainsFunc(w.ranges, below)", "false && slices.ContainsFunc(w.ranges, below)"}}},
 	{name: "a floor counts by the revision of its record", edits: []edit{{"reconcile.go",
 		"	b.raiseFloorLocked(floor)\n", "	if current {\n		b.raiseFloorLocked(floor)\n	}\n"}}},
 

@@ -51,9 +51,9 @@ var strictMutations = []mutation{
 
 	// The end of a failure, and of the IDs.
 	{name: "a failure does not end without a request", by: "TestStrictProbe", edits: []edit{{"strict.go",
-		" || b.failure != nil || b.starved", " || b.starved && b.failure == nil"}}},
+		" || b.failure != nil || b.alerts != alerts{})", " || b.failure == nil && b.alerts != alerts{})"}}},
 	{name: "the alert of a refused request does not end without another one", by: "TestStrictStarvedEnds", edits: []edit{{"strict.go",
-		" || b.starved || b.regressedAlert)", ")"}}},
+		" || b.alerts != alerts{})", ")"}}},
 	{name: "the end of a failure takes an ID", by: "TestStrictProbe", edits: []edit{{"strict.go",
 		"a.reserveIDs(ctx, b.tag, ask{}, ", "a.reserveIDs(ctx, b.tag, ask{need: 1, n: 1}, "}}},
 	{name: "a conflict does not show that the store can be written", by: "TestStrictAway", edits: []edit{{"strict.go",

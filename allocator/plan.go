@@ -91,7 +91,7 @@ func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 	case b.rulesLocked().Paused:
 		return plan{}, false // an operator decides
 	case b.waiters.n > 0:
-		p.n, p.before = b.waiters.missing-b.left, b.waiters.pushed
+		p.n, p.before = b.waiters.wanted-b.left, b.waiters.pushed
 		for w := b.waiters.first; w != nil; w = w.after {
 			p.largest = max(p.largest, w.n)
 		}

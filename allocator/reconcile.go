@@ -129,7 +129,6 @@ func (a *Allocator) unusable(s Stored, why error, isNew bool) {
 	}
 	if b := a.lockedBuffer(s.Name); b != nil {
 		b.segments, b.left = nil, 0
-		b.emptyWaitersLocked()
 		a.recountLocked(b)
 		b.mu.Unlock()
 	}

@@ -230,17 +230,12 @@ func (a *Allocator) exhaust(b *buffer, p plan) {
 		return
 	}
 	b.exhausted = true
-	b.regainLocked()
-	for w := b.waiters.first; w != nil; {
-		next := w.after
+	for w := b.waiters.first; w != nil; w = b.waiters.first {
 		if w.n > b.left {
 			b.settleLocked(w, b.exhaustedLocked(w.n))
 		} else {
-			w.ranges, w.missing = b.takeLocked(nil, w.n), 0
-			b.waiters.missing -= w.n
-			b.settleLocked(w, nil)
+			b.giveLocked(w)
 		}
-		w = next
 	}
 	a.recoveredLocked(b)
 }
@@ -277,10 +272,10 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.failure == nil {
-		b.failure = &failure{since: now, refills: a.refills.Load()}
+		b.failure = &failure{since: now}
 	}
-	if !b.failure.alerted && a.mayAlertLocked(b) {
-		b.failure.alerted = true
+	if !b.alerts[refillFailed] && a.mayAlertLocked(b) {
+		b.alerts[refillFailed] = true
 		a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)

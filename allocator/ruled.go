@@ -46,7 +46,6 @@ func (a *Allocator) governLocked(b *buffer, r Rules, current bool) {
 	b.exhausted = false // the limit by which it was may never have been in memory
 	if r.Limit != old.Limit {
 		b.trimLocked()
-		b.emptyWaitersLocked() // they may hold IDs above the limit
 	}
 	switch {
 	case r.Paused:

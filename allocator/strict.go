@@ -235,7 +235,7 @@ func (b *buffer) planStrictLocked(single bool) (p strictPlan, wanted bool) {
 			break
 		}
 	}
-	return p, !b.gone && !b.rulesLocked().Paused && (p.requests > 0 || b.failure != nil || b.starved || b.regressedAlert)
+	return p, !b.gone && !b.rulesLocked().Paused && (p.requests > 0 || b.failure != nil || b.alerts != alerts{})
 }
 
 // strictPlan is what a claim takes.
@@ -281,8 +281,6 @@ func (a *Allocator) serve(b *buffer, p strictPlan, grant Grant, c Claimed, start
 		next += w.n
 		waited += now.Sub(w.deadline) + a.cfg.MaxWait
 		c.Requests++
-		b.waiters.missing -= w.missing
-		w.missing = 0
 		b.endLocked(w, nil)
 		served = append(served, w)
 	}
@@ -322,7 +320,6 @@ func (a *Allocator) becomeStrictLocked(b *buffer) {
 		b.stepper.rebase(1) // the tag exists
 		// What memory has is from before the record was deleted by hand and made again in this order.
 		b.segments, b.left = nil, 0
-		b.emptyWaitersLocked()
 		a.recountLocked(b)
 	}
 }

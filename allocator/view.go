@@ -43,19 +43,21 @@ const (
 
 // Views returns the tags in memory that match a query, in the order of names. A large limit makes it slow.
 func (a *Allocator) Views(q Query) []View {
-	var first []*buffer // in order
+	var first []*buffer
 	for _, b := range a.all() {
-		full := len(first) == q.Limit
-		if full && b.tag > first[q.Limit-1].tag || !q.Match(b.tag) {
-			continue
+		if q.Match(b.tag) {
+			first = insert(first, b, q.Limit, func(x, y *buffer) int { return strings.Compare(x.tag, y.tag) })
 		}
-		if full {
-			first = first[:q.Limit-1]
-		}
-		at, _ := slices.BinarySearchFunc(first, b.tag, func(x *buffer, tag string) int { return strings.Compare(x.tag, tag) })
-		first = slices.Insert(first, at, b)
 	}
 	return views(first)
+}
+
+// insert adds x to a sorted list that has at most limit entries.
+func insert[T any](list []T, x T, limit int, compare func(x, y T) int) []T {
+	if at, _ := slices.BinarySearchFunc(list, x, compare); at < limit {
+		return slices.Insert(list[:min(len(list), limit-1)], at, x)
+	}
+	return list
 }
 
 // Named returns those of the named tags that are in memory.
@@ -78,17 +80,14 @@ func (a *Allocator) Busiest(limit int) []View {
 		taken int64
 	}
 	now := time.Now()
-	var top []use // in order
+	var top []use
 	for _, b := range a.all() {
 		b.mu.Lock()
 		u := use{b, b.rateLocked(now), b.taken}
 		b.mu.Unlock()
-		at, _ := slices.BinarySearchFunc(top, u, func(x, y use) int {
+		top = insert(top, u, limit, func(x, y use) int {
 			return cmp.Or(cmp.Compare(y.rate, x.rate), cmp.Compare(y.taken, x.taken), strings.Compare(x.tag, y.tag))
 		})
-		if at < limit {
-			top = slices.Insert(top[:min(len(top), limit-1)], at, u)
-		}
 	}
 	busiest := make([]*buffer, len(top))
 	for i, u := range top {
@@ -209,10 +208,7 @@ func (a *Allocator) Totals(ending int) Totals {
 			t.Lasts = min(t.Lasts, b.lastsLocked(now))
 		}
 		if state == StateFailing {
-			e := TagEnd{b.tag, b.left, b.rateLocked(now)}
-			if at, _ := slices.BinarySearchFunc(t.Ending, e, TagEnd.compare); at < ending {
-				t.Ending = slices.Insert(t.Ending[:min(len(t.Ending), ending-1)], at, e)
-			}
+			t.Ending = insert(t.Ending, TagEnd{b.tag, b.left, b.rateLocked(now)}, ending, TagEnd.compare)
 		}
 		b.mu.Unlock()
 	}

@@ -27,8 +27,8 @@ func (b *buffer) slowAfterLocked() time.Duration {
 	}
 }
 
-// Waiter is a request for which memory had not enough IDs. It waits in the
-// queue of its tag until it is satisfied or refused.
+// Waiter is a request for which memory had not enough IDs. It waits in the queue of its tag until it is satisfied or
+// refused. Its end is always a call of the function of [Waiter.Then].
 type Waiter struct {
 	allocator *Allocator
 	buffer    *buffer
@@ -37,62 +37,28 @@ type Waiter struct {
 	fromPeer  bool      // another generator has passed it on
 	slowAt    time.Time // when another generator may help
 	deadline  time.Time
-	done      chan struct{} // closed when ranges and err are final
 
-	// Guarded by the buffer's lock until done is closed.
-	queued  bool // in the queue, between before and after
-	before  *Waiter
-	after   *Waiter
-	missing int64
-	ranges  []Range
-	err     error
-	then    func([]Range, error) // instead of a goroutine in Wait; nil: there is one, or none yet
-	slow    func()               // is called once at slowAt; nil: it was
-	timer   *time.Timer          // is due at slowAt, then at the deadline
+	// Guarded by the buffer's lock while the request is in the queue; then constant.
+	queued bool // in the queue, between before and after
+	before *Waiter
+	after  *Waiter
+	ranges []Range
+	err    error
+	then   func([]Range, error) // gets the end; nil: nobody asked for it yet
+	slow   func()               // is called once at slowAt; nil: it was
+	timer  *time.Timer          // is due at slowAt, then at the deadline
 }
 
-// Wait returns the IDs, all that were asked for, or an error. Call it once, or else Then. When the
-// context ends, or the allocator's MaxWait is over, the IDs that were put aside for the
-// request are lost: a gap.
-func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
-	timer := time.NewTimer(time.Until(w.deadline))
-	defer timer.Stop()
-	var err error
-	select {
-	case <-w.done:
-		return w.ranges, w.err
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-timer.C:
-		err = ErrTimedOut
-	}
-
-	b := w.buffer
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if w.queued { // else it was settled just now
-		if err == ErrTimedOut {
-			err = b.dryLocked(time.Now(), err, b.waiters.n)
-		}
-		b.settleLocked(w, err)
-	}
-	return w.ranges, w.err
-}
-
-// SlowAt is when the request counts as slow: another generator may have IDs, and this one may have to wait until the
-// store is back. If the store is known to fail, that is at once.
-func (w *Waiter) SlowAt() time.Time { return w.slowAt }
-
-// Then calls f with what Wait would return. If the request still waits at SlowAt, and the deadline is later, it calls
-// slow first. f must not block: the requests that the same claim serves are answered one after the other. Unlike Wait
-// it needs no goroutine for each request that waits.
+// Then calls f once with the IDs, all that were asked for, or with an error. If the request still waits at SlowAt, and
+// the deadline is later, it calls slow first, unless that is nil. f must not block: the requests that one claim serves
+// are answered one after the other. Call Then once, or else Wait.
 func (w *Waiter) Then(f func([]Range, error), slow func()) {
 	w.buffer.mu.Lock()
 	if w.queued {
-		w.then, w.slow = f, slow
-		due := w.slowAt
-		if !due.Before(w.deadline) {
-			w.slow, due = nil, w.deadline
+		w.then = f
+		due := w.deadline
+		if slow != nil && w.slowAt.Before(due) {
+			w.slow, due = slow, w.slowAt
 		}
 		w.timer = time.AfterFunc(time.Until(due), w.due)
 	}
@@ -102,48 +68,74 @@ func (w *Waiter) Then(f func([]Range, error), slow func()) {
 	}
 }
 
+// Wait returns the IDs, all that were asked for, or an error: at the latest when the allocator's MaxWait is over, or
+// when the context ends.
+func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
+	done := make(chan struct{})
+	w.Then(func([]Range, error) { close(done) }, nil)
+	select {
+	case <-done:
+	case <-ctx.Done():
+		w.end(func() error { return context.Cause(ctx) })
+		<-done
+	}
+	return w.ranges, w.err
+}
+
+// SlowAt is when the request counts as slow: another generator may have IDs, and this one may have to wait until the
+// store is back. If the store is known to fail, that is at once.
+func (w *Waiter) SlowAt() time.Time { return w.slowAt }
+
 // due calls slow, and ends the wait at the deadline.
 func (w *Waiter) due() {
 	b := w.buffer
 	b.mu.Lock()
 	slow := w.slow
 	w.slow = nil
-	switch {
-	case !w.queued: // it was settled just now
-	case slow != nil:
+	if slow != nil && w.queued {
 		w.timer.Reset(time.Until(w.deadline))
-	default:
-		b.settleLocked(w, b.dryLocked(time.Now(), ErrTimedOut, b.waiters.n))
 	}
 	queued := w.queued
 	b.mu.Unlock()
-	if queued && slow != nil {
+	switch {
+	case slow == nil:
+		w.end(func() error { return b.dryLocked(time.Now(), ErrTimedOut, b.waiters.n) })
+	case queued:
 		slow()
 	}
 }
 
 // Withdraw ends the wait of a request that gets its IDs from another generator. It reports whether the request still
-// waited. If not, Then's f was called, or Wait has returned.
+// waited. If not, Then's f was called, or is about to be.
 func (w *Waiter) Withdraw() bool {
+	return w.end(nil)
+}
+
+// end ends the wait with an error, or without an answer if there is no function that makes one. It reports whether the
+// request still waited. IDs that were saved for it go to those behind it.
+func (w *Waiter) end(whyLocked func() error) bool {
 	b := w.buffer
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !w.queued {
+	switch {
+	case !w.queued:
 		return false
+	case whyLocked != nil:
+		b.settleLocked(w, whyLocked())
+	default:
+		b.endLocked(w, nil)
+		if w.allocator.Order(b.tag) != Strict {
+			b.chargeLocked(-w.n) // as in [Allocator.Borrowed]
+		}
 	}
-	b.endLocked(w, nil)
-	w.ranges = nil // what was put aside for it is lost: a gap
-	if w.allocator.Order(b.tag) != Strict {
-		b.chargeLocked(-w.n) // as in [Allocator.Borrowed]
-	}
+	b.serveLocked()
+	w.allocator.recountLocked(b)
 	return true
 }
 
 // announce lets the caller go on after the wait has ended.
 func (w *Waiter) announce() {
-	if w.then == nil {
-		close(w.done)
-	} else {
+	if w.then != nil {
 		w.then(w.ranges, w.err)
 	}
 }
@@ -155,7 +147,7 @@ type queue struct {
 	first, last *Waiter
 	n           int
 	pushed      uint64 // waiters so far
-	missing     int64  // IDs that they still need
+	wanted      int64  // IDs that those in the queue need
 }
 
 // push adds a waiter at the end.
@@ -169,6 +161,7 @@ func (q *queue) push(w *Waiter) {
 	}
 	q.last = w
 	q.n++
+	q.wanted += w.n
 }
 
 // remove takes a waiter out, at any position.
@@ -185,4 +178,5 @@ func (q *queue) remove(w *Waiter) {
 	}
 	w.queued, w.before, w.after = false, nil, nil
 	q.n--
+	q.wanted -= w.n
 }
