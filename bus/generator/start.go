@@ -32,7 +32,6 @@ func (g *Generator) listen() error {
 		wire.SubjectPresence:      g.heardHeartbeat,
 		wire.SubjectRecord:        g.heardPush,
 		wire.SubjectKnows:         g.heardKnows,
-		wire.SubjectHave:          g.heardHave,
 		takeSubject(g.group.self): g.heardTake,
 
 		adminSubject(g.group.self) + ".>": g.heardAdmin,
