@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -317,9 +316,8 @@ func (a *Allocator) forget(b *buffer) {
 // Failures is how many attempts at a refill have failed.
 func (a *Allocator) Failures() int64 { return a.failures.Load() }
 
-// Has returns how many IDs of a tag a request could get at once, for the requests of other generators. Of a strict tag
-// it is the largest int64 while its claims succeed. refills says whether this generator can reserve more of the tag
-// soon, for all that it knows.
+// Has returns how many IDs of a tag a request could get at once, for the requests of other generators: none of a strict
+// tag. refills says whether this generator can reserve more of the tag soon, for all that it knows.
 func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
@@ -339,9 +337,6 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	}
 	if !b.saved {
 		left = b.left // also while a larger request waits: others do not wait for it
-	}
-	if b.strict != nil && refills && b.strict.claims > 0 {
-		left = math.MaxInt64
 	}
 	b.mu.Unlock()
 	return left, refills && a.Failing().Store == nil

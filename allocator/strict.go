@@ -387,6 +387,12 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 // KnowStrict notes that a tag is strict, by the answer of another generator.
 func (a *Allocator) KnowStrict(tag string) { a.strictNames.Store(strings.Clone(tag), true) }
 
+// LastRun is the run that claimed IDs of a tag last, by a record that was read or heard a moment ago; empty: none was.
+func (a *Allocator) LastRun(tag string) string {
+	s, _ := a.claims.latest.Get(tag)
+	return s.Last.Run
+}
+
 // Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order.
 // The order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the
 // tag may have left memory.

@@ -3,63 +3,63 @@ package generator
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// A generator that lacks the IDs for a request takes them from another generator, and answers the caller itself. So
-// each request has one answer: if a message between the generators is lost, the request ends in the error that it would
-// have had, and the IDs are a gap. The other generator takes them as for a caller of its own, and never asks a third.
+// A generator that lacks the IDs for a request takes them from a peer, and answers the caller itself. So each request
+// has one answer: if a message between the generators is lost, the request ends in the error that it would have had, and
+// the IDs are a gap.
+//
+//	issuer.borrow      asks the peers one after the other
+//	├── borrows.mayAsk   nobody had so many a moment ago: ask no one
+//	├── lenders          the peer that lent this tag last, then others, at most maxLenders
+//	├── takeFrom         wait 0: from the memory of the peer, or "no", and whether it can refill
+//	└── takeFrom         nobody had them: the peers that can refill, or did not answer, get borrowWait
+//
+// A peer that is asked (heardTake) never asks another one.
 
 const (
 	// borrowWithin is how old a request may be when IDs for it are still asked of others. With the answer it is less
 	// than the 2 s that callers usually wait.
 	borrowWithin = 1500 * time.Millisecond
-	// borrowTries bounds how many others are asked while a request waits, and again before it is refused: those that offer
-	// IDs may run dry at the same time.
-	borrowTries = 3
 	// maxBorrowing bounds the requests of a kind for which others are asked at the same time. Each has a goroutine.
 	maxBorrowing = 10_000
-	// borrowWait bounds the wait for the IDs of one generator. After that another one is asked.
+	// maxLenders bounds the peers that are asked for one request, and lendWithin the wait for what one has in memory.
+	maxLenders = 8
+	lendWithin = 100 * time.Millisecond
+	// borrowWait bounds the wait for a peer that refills.
 	borrowWait = 500 * time.Millisecond
-	// offerWait bounds the wait for the first generator that has enough, or until all have answered that they have not.
-	offerWait = 500 * time.Millisecond
-	// refillOffer is by how much the offer of a generator that must refill comes later: one with IDs in memory is first.
-	refillOffer = 20 * time.Millisecond
+	// askAgain is how long nobody is asked for IDs that nobody had.
+	askAgain = 100 * time.Millisecond
 	// borrowSlow is how long a request waits, for anything but the allocator, before others are asked. See
 	// [allocator.Waiter.SlowAt].
 	borrowSlow = 100 * time.Millisecond
+	// A strict tag's requests are passed on to a peer that was heard within heardLately and has not failed to answer
+	// within answeredLately.
+	heardLately    = 2 * time.Second
+	answeredLately = time.Second
+	// answerWithin is the least time without an answer that counts: a request may be almost over when it asks.
+	answerWithin = 50 * time.Millisecond
+	// maxBorrowed bounds the tags of which is known who lent them.
+	maxBorrowed = 10_000
 )
-
-// haveQuestion asks the other generators who has Count IDs. No tag: snowflakes.
-type haveQuestion struct {
-	Run          string `json:"run"` // of the generator that asks
-	Installation string `json:"installation"`
-	Tag          string `json:"tag,omitempty"`
-	Count        int64  `json:"count"`
-}
-
-// offer is the answer. Left is how many the generator can hand out.
-type offer struct {
-	Run  string `json:"run"`
-	Left int64  `json:"left"`
-}
 
 // takeRequest asks one generator for IDs. They serve requests that were sent to another one. No tag: snowflakes.
 type takeRequest struct {
-	Tag    string `json:"tag,omitempty"`
-	Count  int64  `json:"count"`
-	WaitMS int64  `json:"wait_ms"` // how long the asking generator waits; 0: borrowWait
+	Tag          string `json:"tag,omitempty"`
+	Count        int64  `json:"count"`
+	WaitMS       int64  `json:"wait_ms"` // how long the generator may refill; 0: only what is in memory counts
+	Installation string `json:"installation"`
 }
 
 // takeSubject is where a run of a generator gets these. A later run under the same name has another one.
@@ -68,6 +68,69 @@ func takeSubject(run string) string { return wire.SubjectTake + "." + run }
 // errBorrowed ends the wait of a request that has got its IDs from another generator.
 var errBorrowed = errors.New("another generator had the IDs")
 
+// borrows is what a generator remembers of the peers that it asked for IDs. Its methods are safe for concurrent use;
+// the zero value is empty.
+type borrows struct {
+	mu     sync.Mutex
+	of     map[string]borrowed  // by tag; no tag: snowflakes
+	silent map[string]time.Time // when a run did not answer
+}
+
+// borrowed is what is known of a tag.
+type borrowed struct {
+	lender string    // the run that lent IDs last; empty: none did
+	lacked int64     // nobody had so many
+	until  time.Time // and until then nobody is asked for so many
+}
+
+// mayAsk reports whether anybody may have n IDs of a tag now.
+func (b *borrows) mayAsk(now time.Time, tag string, n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	known := b.of[tag]
+	return n < known.lacked || !now.Before(known.until)
+}
+
+// lender is the run that lent IDs of a tag last.
+func (b *borrows) lender(tag string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of[tag].lender
+}
+
+// note notes who lent IDs of a tag, or that nobody has n of them.
+func (b *borrows) note(now time.Time, tag, lender string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of == nil || len(b.of) >= maxBorrowed {
+		b.of = make(map[string]borrowed)
+	}
+	is := borrowed{lender: lender}
+	if lender == "" {
+		is = borrowed{b.of[tag].lender, n, now.Add(askAgain)}
+	}
+	b.of[tag] = is
+}
+
+// isSilent reports whether a run has just not answered.
+func (b *borrows) isSilent(now time.Time, run string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, ok := b.silent[run]
+	return ok && now.Sub(at) < answeredLately
+}
+
+// unanswered notes that a run did not answer.
+func (b *borrows) unanswered(now time.Time, run string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.silent == nil {
+		b.silent = make(map[string]time.Time)
+	}
+	maps.DeleteFunc(b.silent, func(_ string, at time.Time) bool { return now.Sub(at) >= answeredLately })
+	b.silent[run] = now
+}
+
 // lacksIDs reports whether an error says that this generator has no IDs for the request, which another one may have.
 func lacksIDs(err error) bool {
 	return slices.Contains([]bus.Reason{
@@ -75,10 +138,11 @@ func lacksIDs(err error) bool {
 	}, toError(err).Reason)
 }
 
-// mayBorrow reports whether another generator could have IDs for a request.
-func (s *issuer) mayBorrow(a Answer) bool {
+// mayBorrow reports whether another generator could have n IDs for a request.
+func (s *issuer) mayBorrow(a Answer, n int64) bool {
 	now := time.Now()
-	return now.Sub(a.begun) < borrowWithin && s.borrowing.Load() <= maxBorrowing && s.g.group.anyPeer(now, time.Time{}, s.offers)
+	return now.Sub(a.begun) < borrowWithin && s.borrowing.Load() <= maxBorrowing && s.g.borrows.mayAsk(now, a.Tag, n) &&
+		s.g.group.anyPeer(now, time.Time{}, s.offers)
 }
 
 // borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
@@ -88,37 +152,94 @@ func (s *issuer) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok b
 	defer s.borrowing.Add(-1)
 	ctx, cancel := context.WithDeadline(context.Background(), a.begun.Add(borrowWithin))
 	defer cancel()
-	for try := 0; try < borrowTries && s.mayBorrow(a); try++ {
-		run := s.g.whoHas(ctx, tag, n)
-		if run == "" {
-			break
+	var refilling, late []string
+	ask := func(runs []string, wait time.Duration) bool {
+		for _, run := range runs {
+			if !s.mayBorrow(a, n) {
+				break
+			}
+			var refills bool
+			var err error
+			if ranges, refills, err = s.g.takeFrom(ctx, run, tag, n, wait); err == nil {
+				s.g.borrows.note(time.Now(), tag, run, n)
+				if tag != "" { // they are in use, whatever the record says from now on
+					s.g.cfg.Index.Observe(tag, ranges[len(ranges)-1].Last+1)
+				}
+				return true
+			}
+			s.g.log.Debug("another generator lends no IDs", "run", run, "tag", tag, "count", n, "error", err)
+			if refills {
+				refilling = append(refilling, run)
+			} else if errors.Is(err, context.DeadlineExceeded) {
+				late = append(late, run) // it may be busy, and have the IDs
+			}
 		}
-		ranges, err := s.g.takeFrom(ctx, run, tag, n)
-		if err == nil {
-			return ranges, true
-		}
-		s.g.log.Debug("another generator offered IDs, and does not have them", "tag", tag, "error", err)
-		s.g.offers.forget(tag, run)
+		return false
+	}
+	if ask(s.g.lenders(tag, s.offers), 0) || ask(append(refilling, late...), borrowWait) {
+		return ranges, true
+	}
+	if ctx.Err() == nil {
+		s.g.borrows.note(time.Now(), tag, "", n)
 	}
 	return nil, false
 }
 
-// takeFrom takes n IDs from another generator.
-func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]bus.Range, error) {
-	ctx, cancel := context.WithTimeout(ctx, borrowWait)
+// lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they are asked. Those that
+// have just not answered come last.
+func (g *Generator) lenders(tag string, offers func(heartbeat) bool) (runs []string) {
+	now, own := time.Now(), g.installation()
+	if own == "" { // it cannot know yet which peers have IDs of the same tags
+		return nil
+	}
+	first := g.borrows.lender(tag)
+	if g.Order(tag) == allocator.Strict {
+		first = cmp.Or(g.alloc.LastRun(tag), first)
+	}
+	rank := make(map[string]int)
+	for _, b := range g.group.present(now) {
+		if !offers(b) || b.Installation != own {
+			continue
+		}
+		runs = append(runs, b.ID)
+		switch {
+		case g.borrows.isSilent(now, b.ID):
+			rank[b.ID] = 1
+		case b.ID == first:
+			rank[b.ID] = -1
+		}
+	}
+	rand.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
+	slices.SortStableFunc(runs, func(x, y string) int { return rank[x] - rank[y] })
+	return runs[:min(len(runs), maxLenders)]
+}
+
+// takeFrom takes n IDs from the peer of this run. With a wait the peer may refill. Without, it gives what it has in
+// memory, and refills says whether it could.
+func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait time.Duration) (
+	ranges []bus.Range, refills bool, err error,
+) {
+	ctx, cancel := context.WithTimeout(ctx, max(wait, lendWithin))
 	defer cancel()
-	end, _ := ctx.Deadline()
+	req := takeRequest{tag, n, 0, g.installation()}
+	if end, _ := ctx.Deadline(); wait > 0 {
+		req.WaitMS = max(time.Until(end).Milliseconds()*9/10, 1) // so that its refusal is heard
+	}
 	below := g.alloc.Seen(tag)
-	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(takeRequest{tag, n, time.Until(end).Milliseconds()}))
-	if err == nil {
-		err = bus.ReplyError(msg)
-	}
+	sent := time.Now()
+	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(req))
 	if err != nil {
-		return nil, err
+		if time.Since(sent) >= answerWithin {
+			g.borrows.unanswered(time.Now(), run)
+		}
+		return nil, false, err
 	}
-	ranges, err := bus.ParseReply(msg.Data)
+	if err := bus.ReplyError(msg); err != nil {
+		return nil, msg.Header.Get(wire.HeaderRefills) != "", err
+	}
+	ranges, err = bus.ParseReply(msg.Data)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	// The record of a strict tag that was seen above these IDs went backwards. Of any other tag only the max_id of an
 	// operator counts. It may have been set while the IDs were on their way, and this generator has confirmed that it
@@ -131,7 +252,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	if o := allocator.Order(msg.Header.Get(bus.HeaderOrder)); o.Domain() != "" {
 		t := allocator.Tag{Name: tag, Order: o, KeyID: msg.Header.Get(wire.HeaderKey)}
 		if err := g.cfg.Keys.Load(ctx, t); err != nil {
-			return nil, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)
+			return nil, false, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)
 		}
 	}
 	_, rules := g.alloc.Forbids(tag) // as with the floor
@@ -139,24 +260,26 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64) ([]b
 	for _, r := range ranges {
 		left -= r.Len()
 		if r.First < below || rules.Paused || rules.Left(r.Last) == 0 {
-			return nil, fmt.Errorf("it handed out %v, and an operator has forbidden that (IDs below %d, rules %+v)", ranges, below, rules)
+			return nil, false, fmt.Errorf("it handed out %v, and an operator has forbidden that (IDs below %d, rules %+v)",
+				ranges, below, rules)
 		}
 	}
 	if left != 0 {
-		return nil, fmt.Errorf("it handed out %v, and was asked for %d IDs", ranges, n)
+		return nil, false, fmt.Errorf("it handed out %v, and was asked for %d IDs", ranges, n)
 	}
-	return ranges, nil
+	return ranges, false, nil
 }
 
 // passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config]. One of another
 // installation has other IDs of the same tag, and one that stops would have to stay for the requests of others.
 func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
-	if !g.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
+	now := time.Now()
+	if g.borrows.isSilent(now, run) || !g.group.anyPeer(now, now.Add(-heardLately), func(b heartbeat) bool {
 		return b.ID == run && b.Segment && b.Installation == g.installation()
 	}) {
 		return none, errors.New("the generator that claimed last is not heard, or cannot claim IDs")
 	}
-	ranges, err := g.takeFrom(ctx, run, tag, n)
+	ranges, _, err := g.takeFrom(ctx, run, tag, n, borrowWait)
 	if err == nil && len(ranges) != 1 {
 		err = fmt.Errorf("another generator claimed %v, and was asked for one range", ranges)
 	}
@@ -164,90 +287,4 @@ func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none 
 		return none, err
 	}
 	return ranges[0], nil
-}
-
-// heardHave answers how many IDs another generator can take from this one. If this one has too few in memory and can
-// reserve more, it offers any number, a little later.
-func (g *Generator) heardHave(msg *nats.Msg) {
-	var q haveQuestion
-	if err := json.Unmarshal(msg.Data, &q); err != nil || msg.Reply == "" {
-		g.log.Warn("a question about IDs in memory cannot be read", "error", err)
-		return
-	}
-	if q.Run == g.group.self {
-		return
-	}
-	mine := offer{Run: g.group.self}
-	var refills bool
-	switch {
-	case q.Installation != g.installation() || !g.phase.serving.Load():
-	case q.Tag == "" && g.canServe(g.snowflakes):
-		mine.Left = math.MaxInt64
-	case q.Tag != "" && g.canServe(g.segments):
-		mine.Left, refills = g.alloc.Has(q.Tag)
-	}
-	if mine.Left >= q.Count || !refills {
-		g.respond(msg.Reply, wire.Encode(mine))
-		return
-	}
-	mine.Left = math.MaxInt64
-	time.AfterFunc(refillOffer, func() { g.respond(msg.Reply, wire.Encode(mine)) })
-}
-
-// heardTake takes IDs for another generator.
-func (g *Generator) heardTake(msg *nats.Msg) {
-	var req takeRequest
-	if err := json.Unmarshal(msg.Data, &req); err != nil || msg.Reply == "" {
-		g.log.Warn("a request of another generator for IDs cannot be read", "error", err)
-		return
-	}
-	s := g.segments
-	if req.Tag == "" {
-		s = g.snowflakes
-	}
-	reply := msg.Reply
-	answer := func(ranges []bus.Range, err error) {
-		var body []byte
-		if err == nil {
-			body, err = s.encode(ranges, bus.Request{})
-		}
-		if err != nil {
-			g.respondMsg(errorMessage(toError(err), reply))
-			return
-		}
-		msg := idsMessage(reply, g.Order(req.Tag), body)
-		if p := g.cfg.Keys.Known(req.Tag); p != nil {
-			msg.Header = nats.Header{bus.HeaderOrder: {string(allocator.OpaqueOrder(p.Domain()))}, wire.HeaderKey: {p.KeyID()}}
-		}
-		g.respondMsg(msg)
-	}
-	ranges, w, err := g.takeForPeer(s, req)
-	if w == nil {
-		answer(ranges, err)
-		return
-	}
-	later := func() {
-		wait := min(cmp.Or(time.Duration(req.WaitMS)*time.Millisecond, borrowWait), g.cfg.MaxWait)
-		ctx, cancel := context.WithTimeoutCause(context.Background(), wait, allocator.ErrTimedOut)
-		defer cancel()
-		answer(w.Wait(ctx))
-	}
-	if !g.requests.start(later) {
-		later() // nothing waits any more, so this ends at once
-	}
-}
-
-// takeForPeer is what [issuer.request] is for callers. It never passes a request for a strict tag on again.
-func (g *Generator) takeForPeer(s *issuer, req takeRequest) ([]bus.Range, waiter, error) {
-	switch {
-	case !g.phase.serving.Load(): // it does not hear its peers yet, or does not belong here
-		return nil, nil, allocator.ErrClosed
-	case req.Tag == "" || g.alloc.Order(req.Tag) != allocator.Strict:
-		return s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)
-	}
-	w, err := g.alloc.RequestForPeer(req.Tag, req.Count)
-	if w == nil { // a nil *Waiter must not become an interface that is not nil
-		return nil, nil, err
-	}
-	return nil, w, nil
 }

@@ -131,6 +131,23 @@ func TestDryGeneratorAsksAnother(t *testing.T) {
 	}
 }
 
+// No peer has the IDs of a request in memory. One that can refill does it, for a generator whose store is away.
+func TestBorrowRefills(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := memory(t, "order", "other")
+	dry, away := startIn(t, s, "dry", "own", store, nil)
+	well, _ := startIn(t, s, "well", "own", store, nil)
+	well.takeAll(t, "other", 1)
+	testkit.Eventually(t, "the two hear each other", func() bool { return dry.Hears("well") && well.Hears("dry") })
+	away.away.Store(true)
+	for range 5 {
+		if ranges, err := dry.Take(t.Context(), "order", 1000); err != nil {
+			t.Fatal(ranges, err)
+		}
+	}
+}
+
 // The alert segment.starved says that callers are refused. A caller that another generator serves is not, nor is the
 // generator that asks for IDs and finds none.
 func TestStarvedIsRefused(t *testing.T) {
@@ -152,7 +169,7 @@ func TestStarvedIsRefused(t *testing.T) {
 	}
 	for _, tag := range []string{"order", "invoice"} {
 		for range 20 {
-			if reply, code := ask(t, nc, wire.SubjectTake+"."+dry.RunID(), fmt.Sprintf(`{"tag":%q,"count":1,"wait_ms":1}`, tag)); code == "" {
+			if reply, code := ask(t, nc, wire.SubjectTake+"."+dry.RunID(), fmt.Sprintf(`{"tag":%q,"count":1,"wait_ms":1,"installation":"own"}`, tag)); code == "" {
 				t.Fatalf("the dry generator has IDs of %s: %s", tag, reply)
 			}
 		}

@@ -55,7 +55,7 @@ type Generator struct {
 	// Serving.
 	segments, snowflakes *issuer
 	counts               counts
-	offers               offers               // of other generators
+	borrows              borrows              // from other generators
 	steps                chan chan<- struct{} // asks serve to look at the queue groups; serve closes what it receives
 	requests             tasks                // requests that wait, or ask the store
 	concealing           *concealing          // batches of opaque tags

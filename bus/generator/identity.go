@@ -135,3 +135,9 @@ func (g *Generator) installation() string {
 	}
 	return ""
 }
+
+// isRival reports whether a peer is known to be of another installation, which has other IDs.
+func (g *Generator) isRival(b heartbeat) bool {
+	own := g.installation()
+	return own != "" && b.Installation != "" && b.Installation != own
+}

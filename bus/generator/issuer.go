@@ -40,7 +40,7 @@ type issuer struct {
 	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
 	healthy func() error
-	// offers reports whether the generator that sent this heartbeat can.
+	// offers reports whether the peer that sent this heartbeat can. One of another installation has other IDs.
 	offers func(heartbeat) bool
 
 	borrowing atomic.Int64             // requests for which others are asked now
@@ -275,7 +275,7 @@ func (s *issuer) handleLater(reply string, a Answer, tag string, req bus.Request
 			defer s.g.requests.leave()
 			answer(ranges, err)
 		}, func() {
-			if !s.mayBorrow(a) {
+			if !s.mayBorrow(a, req.Count) {
 				return
 			}
 			s.g.requests.start(func() {
@@ -358,7 +358,7 @@ func (s *issuer) send(reply string, a Answer, tag string, req bus.Request, range
 // askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other
 // generator can have any.
 func (s *issuer) askOthers(reply string, a Answer, tag string, req bus.Request, err error) bool {
-	if !lacksIDs(err) || !s.mayBorrow(a) {
+	if !lacksIDs(err) || !s.mayBorrow(a, req.Count) {
 		return false
 	}
 	return s.g.requests.start(func() {

@@ -1,7 +1,6 @@
 package generator_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/internal/wire"
@@ -31,29 +31,26 @@ type lender struct {
 func (r *running) asks(t *testing.T, nc *nats.Conn, l lender) (asked chan string) {
 	t.Helper()
 	asked = make(chan string, 1000)
-	for subject, f := range map[string]nats.MsgHandler{
-		wire.SubjectHave: func(msg *nats.Msg) { _ = msg.Respond([]byte(`{"run":"run-of-near","left":1000}`)) },
-		wire.SubjectTake + ".run-of-near": func(msg *nats.Msg) {
-			asked <- string(msg.Data)
-			if l.first != nil {
-				l.first()
-			}
-			answer := &nats.Msg{Subject: msg.Reply, Data: []byte(l.reply), Header: nats.Header{}}
-			if l.order != "" {
-				answer.Header.Set(bus.HeaderOrder, l.order)
-			}
-			if l.code != "" {
-				answer.Header.Set("Nats-Service-Error-Code", l.code)
-				answer.Header.Set("Nats-Service-Error", "dry")
-			}
-			if l.reply != "" {
-				_ = nc.PublishMsg(answer)
-			}
-		},
-	} {
-		if _, err := nc.Subscribe(subject, f); err != nil {
-			t.Fatal(err)
+	lend := func(msg *nats.Msg) {
+		asked <- string(msg.Data)
+		if l.first != nil {
+			l.first()
 		}
+		answer := &nats.Msg{Subject: msg.Reply, Data: []byte(l.reply), Header: nats.Header{}}
+		if l.order != "" {
+			answer.Header.Set(bus.HeaderOrder, l.order)
+		}
+		if l.code != "" {
+			answer.Header.Set("Nats-Service-Error-Code", l.code)
+			answer.Header.Set("Nats-Service-Error", "dry")
+			answer.Header.Set(wire.HeaderRefills, "true")
+		}
+		if l.reply != "" {
+			_ = nc.PublishMsg(answer)
+		}
+	}
+	if _, err := nc.Subscribe(wire.SubjectTake+".run-of-near", lend); err != nil {
+		t.Fatal(err)
 	}
 	if l.flags != "" {
 		r.report(t, nc, "near", l.flags)
@@ -103,10 +100,11 @@ func TestLentIDs(t *testing.T) {
 			nc := natskit.Connect(t, s)
 			store := memory(t, "order")
 			withInvoice(t, store)
-			dry, away := startIn(t, s, "dry", "own", store, func(cfg *generator.Config) { cfg.MaxWait = time.Second })
+			index := allocator.NewIndex()
+			dry, away := startIn(t, s, "dry", "own", store, func(cfg *generator.Config) { cfg.MaxWait, cfg.Index = time.Second, index })
 			dry.takeAll(t, c.tag, 20)
 			away.away.Store(true)
-			c.lender.flags = `,"segment":true`
+			c.lender.flags = `,"segment":true,"installation":"own"`
 			if c.change != "" {
 				c.lender.first = func() {
 					if reply, code := ask(t, nc, wire.SubjectRecord,
@@ -119,8 +117,11 @@ func TestLentIDs(t *testing.T) {
 			testkit.Eventually(t, "it is asked", func() bool { // on a busy machine a request may be over before
 				before := len(asked)
 				ranges, err := dry.Take(t.Context(), c.tag, c.n)
-				if n := len(asked) - before; err == nil && !c.taken || n > 12 {
+				if n := len(asked) - before; err == nil && !c.taken || n > 4 {
 					t.Fatalf("%v, %v; it was asked %d times for one request", ranges, err, n)
+				}
+				if err == nil && index.End(c.tag) <= ranges[0].Last {
+					t.Errorf("%v was borrowed, and is forgotten: all below %d is in use", ranges, index.End(c.tag))
 				}
 				return len(asked) > before && (err == nil) == c.taken
 			})
@@ -167,28 +168,81 @@ func TestPassOn(t *testing.T) {
 			if (len(asked) > 0) != heard {
 				t.Fatalf("it was asked %d times", len(asked))
 			}
-			form := regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(4[0-9][0-9]|500)}$`)
+			form := regexp.MustCompile(`^{"tag":"invoice","count":3,"wait_ms":(3[5-9][0-9]|4[0-5][0-9]),"installation":""}$`)
 			if heard && !form.MatchString(<-asked) {
 				t.Error("it was asked for something else")
+			}
+			if name == "is frozen" && len(asked) > 0 {
+				t.Error("it was asked again, and had just not answered")
 			}
 		})
 	}
 }
 
-// A generator of another installation has other IDs of the same tag, and is not asked.
-func TestAnotherInstallationIsNotAsked(t *testing.T) {
+// A generator lends IDs to those of its installation alone: another one has other IDs of the same tag.
+func TestLendsToItsInstallation(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	full, _ := startIn(t, s, "full", "own", memory(t, "order"), nil)
 	full.takeAll(t, "order", 1)
 	nc := natskit.Connect(t, s)
-	for installation, offers := range map[string]bool{"own": true, "other": false, "": false} {
-		reply, _ := ask(t, nc, wire.SubjectHave,
-			fmt.Sprintf(`{"run":"me","installation":%q,"tag":"order","count":1}`, installation))
-		var offer struct{ Left int64 }
-		if err := json.Unmarshal([]byte(reply), &offer); err != nil || (offer.Left > 0) != offers {
-			t.Errorf("installation %q is offered %s, %v", installation, reply, err)
+	for installation, want := range map[string]string{"own": "", "other": "503", "": "503"} {
+		for _, wait := range []int{0, 500} {
+			body := fmt.Sprintf(`{"installation":%q,"tag":"order","count":1,"wait_ms":%d}`, installation, wait)
+			if reply, code := ask(t, nc, wire.SubjectTake+"."+full.RunID(), body); code != want {
+				t.Errorf("%s is answered with %s %s", body, code, reply)
+			}
 		}
+	}
+}
+
+// A peer that is asked without a wait gives what it has in memory, or says at once whether it can refill. It claims
+// nothing, and it asks no one.
+func TestLendsFromMemory(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := memory(t, "order", "other")
+	withInvoice(t, store)
+	one, records := startIn(t, s, "one", "own", store, nil)
+	one.takeAll(t, "order", 4)
+	one.takeAll(t, "invoice", 4)
+	testkit.Eventually(t, "the next segment is there", func() bool { return one.Left("order") == 16 })
+	nc := natskit.Connect(t, s)
+	lend := func(tag string, n int) (reply, refills string) {
+		body := fmt.Sprintf(`{"installation":"own","tag":%q,"count":%d}`, tag, n)
+		msg, err := nc.Request(wire.SubjectTake+"."+one.RunID(), []byte(body), testkit.Patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bus.ReplyError(msg); err != nil {
+			return "", msg.Header.Get(wire.HeaderRefills)
+		}
+		return string(msg.Data), ""
+	}
+	end := store.Snapshot()["invoice"].MaxID
+	for _, c := range []struct {
+		tag, reply, refills string
+		n                   int
+	}{
+		{"order", "5-15", "", 11}, {"order", "", "true", 50}, {"invoice", "", "true", 1}, {"other", "", "true", 1},
+		{"order", "", "", 0}, {"order", "", "", -1},
+	} {
+		if reply, refills := lend(c.tag, c.n); reply != c.reply || refills != c.refills && c.n > 0 {
+			t.Errorf("%d of %s: %q, refills %q; want %+v", c.n, c.tag, reply, refills, c)
+		}
+	}
+	if reply, _ := lend("", 3); reply == "" && one.State().Snowflake {
+		t.Error("it lends no snowflakes")
+	}
+	if is := store.Snapshot(); is["invoice"].MaxID != end || is["other"].MaxID != 1 {
+		t.Errorf("it has claimed IDs: %+v", is)
+	}
+	records.away.Store(true)
+	if _, err := one.Take(t.Context(), "other", 1); err == nil {
+		t.Fatal("it came from a store that is away")
+	}
+	if reply, refills := lend("order", 50); reply != "" || refills != "" {
+		t.Errorf("%q, refills %q, and the store is away", reply, refills)
 	}
 }
 

@@ -32,7 +32,6 @@ func (g *Generator) listen() error {
 		wire.SubjectPresence:      g.heardHeartbeat,
 		wire.SubjectRecord:        g.exchange.heardPush,
 		wire.SubjectKnows:         g.exchange.heardKnows,
-		wire.SubjectHave:          g.heardHave,
 		takeSubject(g.group.self): g.heardTake,
 
 		adminSubject(g.group.self) + ".>": g.admin.heard,

@@ -126,22 +126,23 @@ func TestClaimForAnotherGenerator(t *testing.T) {
 		}
 	}
 	for body, want := range map[string]string{
-		`{"tag":"nosuch","count":5}`:                    "404",
-		`{"tag":"order","count":0}`:                     "400",
-		`{"count":-1}`:                                  "400",
-		`{"tag":"invoice","count":0}`:                   "400",
-		`{"tag":"invoice"}`:                             "400",
-		`{"tag":"invoice","count":-5}`:                  "400",
-		`{"tag":"invoice","count":9223372036854775807}`: "400",
+		`"tag":"nosuch","count":5`:                    "404",
+		`"tag":"order","count":0`:                     "400",
+		`"count":-1`:                                  "400",
+		`"tag":"invoice","count":0`:                   "400",
+		`"tag":"invoice"`:                             "400",
+		`"tag":"invoice","count":-5`:                  "400",
+		`"tag":"invoice","count":9223372036854775807`: "400",
 	} {
+		body = fmt.Sprintf(`{%s,"wait_ms":10000}`, body)
 		if reply, code := ask(t, nc, subject, body); code != want {
 			t.Errorf("%s is answered with %s %s, want %s", body, code, reply, want)
 		}
 	}
-	if reply, code := ask(t, nc, subject, `{"tag":"invoice","count":2000000}`); code != "" || reply != "3-2000002" { // many requests together
+	if reply, code := ask(t, nc, subject, `{"tag":"invoice","count":2000000,"wait_ms":10000}`); code != "" || reply != "3-2000002" { // many requests together
 		t.Errorf("%s %s", code, reply)
 	}
-	for body, want := range map[string]int{`{"tag":"order","count":5}`: 5, `{"tag":"order","count":50,"wait_ms":10000}`: 50, `{"count":7}`: 7} {
+	for body, want := range map[string]int{`{"tag":"order","count":5,"wait_ms":1}`: 5, `{"tag":"order","count":50,"wait_ms":10000}`: 50, `{"count":7}`: 7} {
 		if reply, code := ask(t, nc, subject, body); code != "" || count(t, reply) != want {
 			t.Errorf("%s is answered with %s %s", body, code, reply)
 		}

@@ -15,8 +15,7 @@ const (
 	SubjectPresence = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
 	SubjectRecord   = "leaf.internal.record"   // a record that was written; with a reply subject, each generator answers what it has in force
 	SubjectKnows    = "leaf.internal.knows"    // asks what is known of tags that have no record; each generator answers
-	SubjectHave     = "leaf.internal.have"     // asks who has IDs of a tag; a generator that has enough answers
-	SubjectTake     = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs
+	SubjectTake     = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs of a tag
 	SubjectInbox    = "leaf.internal.inbox"    // begins the subjects on which generators get answers, such as keys of opaque tags
 	SubjectAdmin    = "leaf.internal.admin"    // then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
 )
@@ -60,6 +59,9 @@ const HeaderStarted = "Leaf-Started"
 
 // HeaderKey is the ID of the key of an opaque tag, of which a generator sends numbers to another one.
 const HeaderKey = "Leaf-Key"
+
+// HeaderRefills of a refusal says that the generator can reserve the IDs for which another one has asked.
+const HeaderRefills = "Leaf-Refills"
 
 const (
 	// HeaderTimeout is how many ms the sender of an administrative request waits for the
