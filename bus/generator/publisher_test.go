@@ -255,7 +255,11 @@ func TestPaceWithoutStream(t *testing.T) {
 		default:
 		}
 		running := background(p.run)
-		<-paced
-		running.stop()
+		defer running.stop()
+		select {
+		case <-paced:
+		case <-time.After(time.Minute):
+			t.Error("the producer waits for a stream that is away")
+		}
 	})
 }
