@@ -89,7 +89,9 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 	if b.Released != nil {
 		g.group.lost.release(time.Now(), *b.Released)
 	}
-	g.group.learn(time.Now(), b.LostNodes, g.cfg.Node)
+	if !g.isRival(b) {
+		g.group.learn(time.Now(), b.LostNodes, g.cfg.Node)
+	}
 	if !b.Gone {
 		g.checkRival(b)
 	}
