@@ -40,9 +40,12 @@ func TestLostAlert(t *testing.T) {
 	if s := cut.State(); s.Counts.Lost > 0 || len(s.Lost) > 0 {
 		t.Errorf("the one that is cut off counts as lost: %+v", s.Lost)
 	}
+	late := start(t, s, "late", memory, nil)
+	testkit.Eventually(t, "one that starts later learns it", func() bool { return late.State().Counts.Lost == 1 })
 	link.Hang(false)
-	testkit.Eventually(t, "the end",
-		func() bool { return ends() > 0 && a.State().Counts.Lost == 0 && b.State().Counts.Lost == 0 })
+	testkit.Eventually(t, "the end", func() bool {
+		return ends() > 0 && a.State().Counts.Lost+b.State().Counts.Lost+late.State().Counts.Lost == 0
+	})
 	if s := cut.State(); s.Counts.Lost > 0 {
 		t.Errorf("the one that was cut off counts as lost: %+v", s.Lost)
 	}
