@@ -20,7 +20,7 @@ import (
 type Allocator struct {
 	cfg           Config
 	claims        *claims
-	reserveIDs    func(context.Context, string, ask, int64) (Grant, error) // of claims, but in tests
+	reserveIDs    func(context.Context, string, plan, int64) (Grant, error) // of claims, but in tests
 	heals         heals
 	listed        atomic.Bool   // the watch has brought all records once
 	polled        atomic.Bool   // the last comparison with the database was a success
@@ -249,7 +249,8 @@ func (a *Allocator) lockedBuffer(tag string) *buffer {
 }
 
 // all returns every buffer.
-func (a *Allocator) all() (all []*buffer) {
+func (a *Allocator) all() []*buffer {
+	all := make([]*buffer, 0, a.Tags()) // so that it does not grow under a lock
 	for i := range a.shards {
 		all = a.shards[i].appendTo(all)
 	}

@@ -49,23 +49,14 @@ type claims struct {
 	latest fresh.Records[Stored] // that were loaded, written, pushed or watched a moment ago
 }
 
-// ask says how many IDs a claim takes.
-type ask struct {
-	need int64 // at least so many
-	n    int64 // and so many where a limit is not near
-	most int64 // the largest step
-	step int64 // as adapted; it is noted in the claim
-	new  bool  // the generator has not loaded the tag before, so it may begin with the step of another one
-}
-
 // reserve claims the next IDs of a tag, from from on at least: all IDs below are in use. Errors that claimed nothing:
 // ErrUnknownTag, ErrExhausted, ErrPaused, ErrConflict (ask again), of these an AdvancedError if the store went
 // backwards and was raised, and of a strict tag an OvertakenError. After any other error what was to be claimed is
 // lost.
-func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Grant, error) {
+func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (Grant, error) {
 	s, loaded, err := c.basis(ctx, tag)
 	// Neither a refusal nor a heal may rest on a record from before a change.
-	if err == nil && !loaded && (s.refuses(a.need) != nil || c.behind(s, from)) {
+	if err == nil && !loaded && (s.refuses(p.need) != nil || c.behind(s, from)) {
 		s, err = c.load(ctx, tag)
 	}
 	if err == nil && s.Revision == 0 {
@@ -88,7 +79,7 @@ func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Gr
 		}
 		return Grant{}, err
 	}
-	if err := s.refuses(a.need); err != nil {
+	if err := s.refuses(p.need); err != nil {
 		return Grant{}, err
 	}
 	if s.Order.Domain() != "" {
@@ -96,15 +87,15 @@ func (c *claims) reserve(ctx context.Context, tag string, a ask, from int64) (Gr
 			return Grant{}, err
 		}
 	}
-	if a.new && s.Order != Strict && s.Last.Step > s.Step && time.Since(s.Last.Time) < learnFor {
-		a.step = min(s.Last.Step, max(a.most, s.Step))
-		a.n = max(a.n, a.step)
+	if p.base == 0 && s.Order != Strict && s.Last.Step > s.Step && time.Since(s.Last.Time) < learnFor {
+		p.step = min(s.Last.Step, max(p.most, s.Step))
+		p.n = max(p.n, p.step)
 	}
-	r, err := c.propose(ctx, &s, a, from)
+	r, err := c.propose(ctx, &s, p, from)
 	if err != nil || r == (Range{}) { // no IDs: it is a probe whether the record can be written
 		return Grant{}, s.beyond(err)
 	}
-	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: a.step})
+	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: p.step})
 }
 
 // beyond is the error of a range of the database above the last ID, while the record has IDs left. Only the record
@@ -179,15 +170,15 @@ func (c *claims) note(s Stored) {
 
 // propose returns the range that is to be claimed: the next one after the record's end, or what the database gives. It
 // sets the step of the record to that of the row. The zero Range: none is to be claimed.
-func (c *claims) propose(ctx context.Context, s *Stored, a ask, from int64) (Range, error) {
+func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Range, error) {
 	left := s.Left(s.MaxID)
-	n := max(a.need, min(max(a.n, s.Step), left/leftShare))
+	n := max(p.need, min(max(p.n, s.Step), left/leftShare))
 	switch {
-	case s.Order == Strict && a.need == 0:
+	case s.Order == Strict && p.need == 0:
 		_, err := c.swap(ctx, s.Tag, s.Revision)
 		return Range{}, err
 	case s.Order == Strict:
-		n = a.need
+		n = p.need
 	case c.numbers != nil && s.Order == Trend:
 		r, step, err := c.numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))
 		if err == nil {

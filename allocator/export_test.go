@@ -51,14 +51,14 @@ func (a *Allocator) CheckTroubles() error {
 // Around lets f stand around each reservation: it calls reserve, or not.
 func (a *Allocator) Around(f func(ctx context.Context, tag string, n int64, reserve func() (Grant, error)) (Grant, error)) {
 	inner := a.reserveIDs
-	a.reserveIDs = func(ctx context.Context, tag string, want ask, from int64) (Grant, error) {
-		return f(ctx, tag, want.n, func() (Grant, error) { return inner(ctx, tag, want, from) })
+	a.reserveIDs = func(ctx context.Context, tag string, want plan, from int64) (Grant, error) {
+		return f(ctx, tag, max(want.n, want.need), func() (Grant, error) { return inner(ctx, tag, want, from) })
 	}
 }
 
 // Reserve makes one attempt at a claim of at least n IDs, as a refill does.
 func (a *Allocator) Reserve(ctx context.Context, tag string, n int64) (Grant, error) {
-	return a.ask(ctx, tag, ask{need: n, n: n, most: a.cfg.MaxStep, step: 7})
+	return a.ask(ctx, tag, plan{need: n, n: n, most: a.cfg.MaxStep, step: 7, base: 1})
 }
 
 // Heals is how many records wait to be raised.

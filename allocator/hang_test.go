@@ -65,7 +65,7 @@ func newCounting(first int64, cfg Config) *Allocator {
 	s := &counting{next: make(map[string]int64)}
 	cfg.Records = s
 	a := New(cfg)
-	a.reserveIDs = func(_ context.Context, tag string, want ask, _ int64) (Grant, error) {
+	a.reserveIDs = func(_ context.Context, tag string, want plan, _ int64) (Grant, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		n := max(want.n, 10)

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -115,25 +116,19 @@ func (x *Index) append(marks map[string]int64, tags int) error {
 		}
 		m.lines = 2 * tags // a rewrite is much work: not again for each of the next lines
 	}
-	var lines []byte
+	w := bufio.NewWriterSize(m.file, maxWrite)
 	if m.torn {
-		lines = append(lines, '\n') // ends the torn line, so that it does not spoil the next
+		m.lines++
+		w.WriteByte('\n') // ends the torn line, so that it does not spoil the next
 	}
-	n := 0
 	for tag, end := range marks {
-		lines = appendLine(lines, tag, end)
-		if n++; len(lines) < maxWrite && n < len(marks) {
-			continue
-		}
-		_, err := m.file.Write(lines)
-		if m.torn = err != nil; m.torn {
-			m.lines++ // the torn one
-			return errors.Join(failed, err)
-		}
-		m.lines += bytes.Count(lines, []byte{'\n'})
-		lines = lines[:0]
+		w.Write(appendLine(nil, tag, end)) // Flush has its error
 	}
-	return failed
+	err := w.Flush()
+	if m.torn = err != nil; !m.torn {
+		m.lines += len(marks)
+	}
+	return errors.Join(failed, err)
 }
 
 // Close writes what is not written, and syncs and closes the file. It returns

@@ -8,11 +8,11 @@ var claimMutations = []mutation{
 	{name: "a range of the database may begin below the record's end", by: "TestPropose", edits: []edit{
 		{"claims.go", "c.numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))", "c.numbers.Advance(ctx, s.Name, n, s.Step, 1)"}}},
 	{name: "a claim takes all that a limit leaves", by: "TestPropose", edits: []edit{
-		{"claims.go", "min(max(a.n, s.Step), left/leftShare)", "max(a.n, s.Step)"}}},
+		{"claims.go", "min(max(p.n, s.Step), left/leftShare)", "max(p.n, s.Step)"}}},
 	{name: "a claim takes less than is wanted", by: "TestPropose", edits: []edit{
-		{"claims.go", "n := max(a.need, min(", "n := max(1, min("}}},
+		{"claims.go", "n := max(p.need, min(", "n := max(1, min("}}},
 	{name: "a claim of a strict tag takes a step", by: "TestPropose|TestStrictClaims", edits: []edit{
-		{"claims.go", "		n = a.need\n", "		n = max(a.need, 10)\n"}}},
+		{"claims.go", "		n = p.need\n", "		n = max(p.need, 10)\n"}}},
 	{name: "an opaque tag is numbered by the database", by: "TestPropose", edits: []edit{
 		{"claims.go", "case c.numbers != nil && s.Order == Trend:\n		r, step", "case c.numbers != nil:\n		r, step"}}},
 	{name: "a claim goes beyond the limit", by: "TestPropose|TestEnds", edits: []edit{
@@ -38,7 +38,7 @@ var claimMutations = []mutation{
 	{name: "the first claim of a tag waits", by: "TestClaimInTurn", edits: []edit{
 		{"claims.go", " && s.Last.First != 0 {", " {"}}},
 	{name: "a range that waits does not hear of the one below it", by: "TestClaimInTurn", edits: []edit{
-		{"claims.go", "fresh && now.Revision > s.Revision {", "false {"}}},
+		{"claims.go", "fresh && now.Revision > s.Revision {", "fresh && now.Revision > 1<<62 {"}}},
 
 	// N3 Swap.
 	{name: "a certain conflict loses the range", by: "TestClaimAgain", edits: []edit{
@@ -106,7 +106,7 @@ var claimMutations = []mutation{
 	{name: "numbers of an opaque tag are claimed without its key", by: "TestOpaqueClaim", edits: []edit{
 		{"claims.go", "	if s.Order.Domain() != \"\" {\n		if err", "	if false {\n		if err"}}},
 	{name: "a start forgets the learnt step", by: "TestLearnt", edits: []edit{
-		{"claims.go", "	if a.new && s.Order", "	if false && s.Order"}}},
+		{"claims.go", "	if p.base == 0 && s.Order", "	if false && s.Order"}}},
 	{name: "a step that was learnt long ago counts", by: "TestLearnt", edits: []edit{
 		{"claims.go", " && time.Since(s.Last.Time) < learnFor {", " {"}}},
 	{name: "what is loaded ahead does not have the learnt step", by: "TestLearnt", edits: []edit{

@@ -54,11 +54,11 @@ var mutations = []mutation{
 	{name: "the largest int64 is used, which has no end above it", by: "TestNonsense", edits: []edit{{"claims.go",
 		" || g.Last == math.MaxInt64 ", " || g.Last == math.MinInt64 "}}},
 	{name: "the store is not asked for a range above what was seen", by: "TestAdvancedAtSeen", edits: []edit{{"refill.go",
-		"a.reserveIDs(ctx, tag, want, seen)", "a.reserveIDs(ctx, tag, want, 1)"}}},
+		"a.reserveIDs(ctx, tag, p, seen)", "a.reserveIDs(ctx, tag, p, 1)"}}},
 	{name: "a conflict with another generator is a failure", by: "TestAdvanced", edits: []edit{{"refill.go",
 		"case !errors.Is(err, ErrConflict):", "case true:"}}},
 	{name: "the last IDs of a tag are not reserved", by: "TestExhaustedWaiters", edits: []edit{{"refill.go",
-		"case errors.Is(err, ErrExhausted) && want.need > 1:", "case false:"}}},
+		"case errors.Is(err, ErrExhausted) && p.need > 1:", "case false:"}}},
 
 	// Marks.
 	{name: "the mark of a range is one too low", by: "TestAdvanced", edits: []edit{{"refill.go",

@@ -53,18 +53,23 @@ func (s *stepper) rebase(base int64) {
 	s.loads = min(s.loads, 1)
 }
 
-// plan is what the next refill reserves.
+// plan is what the next claim of a tag takes, and for whom.
 type plan struct {
-	n       int64  // as many, where no limit is near
-	need    int64  // at least as many
-	base    int64  // the tag's step as known then
-	step    int64  // the step as adapted from it
-	largest int64  // the largest request that waits for it; 0: none does
-	strict  bool   // the tag is known to be strict: see [Allocator.claim]
-	locked  bool   // the record was locked at the last attempt
-	before  uint64 // if the tag turns out to be strict, it serves the waiters with a lower number
+	need    int64  // at least so many
+	n       int64  // and so many where no limit is near
 	most    int64  // the largest step
+	step    int64  // as adapted; the claim notes it
+	base    int64  // the tag's step as known then; 0: the tag was never loaded
 	rules   int64  // the version of the rules that were known
+	before  uint64 // if the tag is strict, it is for the waiters with a lower number
+	largest int64  // the largest request that waits for it; 0: none does
+	locked  bool   // the record was locked at the last attempt
+	strict  bool   // the tag is known to be strict: see [Allocator.claim]
+
+	// Of a strict tag.
+	requests  int
+	fromPeers bool      // one of them was passed on by another generator, so it must not be passed on again
+	sent      time.Time // when it was sent to the store; zero: not yet, or to another generator
 }
 
 // cause is why a refill of this plan was done.
@@ -86,8 +91,7 @@ func (p plan) cause(tagStep int64) Cause {
 func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 	switch {
 	case b.strict != nil:
-		strict, wanted := b.planStrictLocked(false)
-		return plan{n: strict.n, need: strict.n, base: b.stepper.base, strict: true}, wanted
+		return b.planStrictLocked(false)
 	case b.rulesLocked().Paused:
 		return plan{}, false // an operator decides
 	case b.waiters.n > 0:

@@ -91,20 +91,19 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
 	defer cancel()
 	start := time.Now()
-	want := ask{need: p.need, n: p.n, most: p.most, step: p.step, new: p.base == 0}
 	for wait := firstRace; ; wait = min(2*wait, lastRace) {
 		b.mu.Lock()
 		b.heard = nil
 		b.mu.Unlock()
-		sent := time.Now()
-		grant, err := a.ask(ctx, b.tag, want)
+		p.sent = time.Now()
+		grant, err := a.ask(ctx, b.tag, p)
 		switch {
 		case err == nil && grant.Stored.Order == Strict: // learned just now
-			return a.serve(b, strictPlan{n: want.need, before: p.before, sent: sent}, grant, Claimed{Tag: b.tag}, start)
+			return a.serve(b, p, grant, Claimed{Tag: b.tag}, start)
 		case err == nil:
 			return a.install(b, p, grant, time.Since(start))
-		case errors.Is(err, ErrExhausted) && want.need > 1:
-			want.need = 1 // the last ones
+		case errors.Is(err, ErrExhausted) && p.need > 1:
+			p.need = 1 // the last ones
 			continue
 		case !errors.Is(err, ErrConflict):
 			return err
@@ -125,11 +124,11 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 }
 
 // ask sends one request to the store, and checks its answer.
-func (a *Allocator) ask(ctx context.Context, tag string, want ask) (Grant, error) {
+func (a *Allocator) ask(ctx context.Context, tag string, p plan) (Grant, error) {
 	// The order is the point: what was seen before the request must lie below its
 	// answer. What is seen later may lie above. So each request reads it again.
 	seen := a.Seen(tag)
-	grant, err := a.reserveIDs(ctx, tag, want, seen)
+	grant, err := a.reserveIDs(ctx, tag, p, seen)
 	if errors.Is(err, ErrUnknownTag) || errors.Is(err, ErrUnavailable) {
 		if why := a.cfg.Starting(); why != nil { // it says more
 			err = fmt.Errorf("%w: %w", ErrUnavailable, why)

@@ -104,20 +104,20 @@ func (a *Allocator) claim(b *buffer, timeout time.Duration) error {
 			b.refusePeersLocked()
 			p, wanted = b.planStrictLocked(single)
 		}
-		passes := c.PassedTo != "" && p.n > 0
+		passes := c.PassedTo != "" && p.need > 0
 		b.strict.passing = passes
 		b.mu.Unlock()
 		if !wanted {
 			return nil
 		}
 		if passes {
-			if grant, err := a.passOn(b, c.PassedTo, p.n); err == nil {
+			if grant, err := a.passOn(b, c.PassedTo, p.need); err == nil {
 				return a.serve(b, p, grant, c, start)
 			}
 		}
 		c.PassedTo = ""
 		p, grant, err := a.write(b, single, timeout)
-		if p.n == 0 {
+		if p.need == 0 {
 			return err
 		}
 		if c.Conflicts == 0 {
@@ -155,7 +155,7 @@ func (a *Allocator) claim(b *buffer, timeout time.Duration) error {
 // write makes one write, which takes what the requests need that wait when its turn has come. If none does, the plan
 // takes no IDs, and there is nothing more to do than to report the error. No turn is held while requests are passed on:
 // the turns of two generators that pass on to each other could all wait for a turn of the other one.
-func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p strictPlan, grant Grant, err error) {
+func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p plan, grant Grant, err error) {
 	if err := a.acquire(a.claimSlots); err != nil {
 		return p, grant, err
 	}
@@ -170,17 +170,17 @@ func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p stri
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, timeout)
 	defer cancel()
-	if p.n == 0 {
+	if p.need == 0 {
 		return p, grant, a.probe(ctx, b)
 	}
 	p.sent = time.Now()
-	grant, err = a.ask(ctx, b.tag, ask{need: p.n, n: p.n})
+	grant, err = a.ask(ctx, b.tag, p)
 	return p, grant, err
 }
 
 // probe ends the alerts of a tag for which no request waits any more, if the store can be written again.
 func (a *Allocator) probe(ctx context.Context, b *buffer) error {
-	_, err := a.reserveIDs(ctx, b.tag, ask{}, a.Seen(b.tag))
+	_, err := a.reserveIDs(ctx, b.tag, plan{}, a.Seen(b.tag))
 	if moved, went := errors.AsType[*AdvancedError](err); went {
 		a.advanced(b, moved)
 		return nil // it is probed again, to end this alert too
@@ -224,10 +224,10 @@ func (a *Allocator) passOn(b *buffer, run string, n int64) (Grant, error) {
 
 // planStrictLocked returns what the next claim must take. If no request waits and an alert is not over, it takes
 // nothing: it only shows whether the store can be written again. With single it is for the first request alone.
-func (b *buffer) planStrictLocked(single bool) (p strictPlan, wanted bool) {
-	p.before, p.rules = b.waiters.pushed, b.rulesLocked().Version
+func (b *buffer) planStrictLocked(single bool) (p plan, wanted bool) {
+	p.strict, p.base, p.before, p.rules = true, b.stepper.base, b.waiters.pushed, b.rulesLocked().Version
 	for w := b.waiters.first; w != nil; w = w.after {
-		p.n += w.n
+		p.need += w.n
 		p.requests++
 		p.fromPeers = p.fromPeers || w.fromPeer
 		if single {
@@ -238,19 +238,9 @@ func (b *buffer) planStrictLocked(single bool) (p strictPlan, wanted bool) {
 	return p, !b.gone && !b.rulesLocked().Paused && (p.requests > 0 || b.failure != nil || b.alerts != alerts{})
 }
 
-// strictPlan is what a claim takes.
-type strictPlan struct {
-	n         int64
-	requests  int
-	before    uint64    // it is for the waiters with a lower number
-	rules     int64     // the version of the rules that were known
-	fromPeers bool      // one of them was passed on by another generator, so it must not be passed on again
-	sent      time.Time // when it was sent to the store; zero: not yet, or to another generator
-}
-
 // serve hands out the IDs of a claim: to the requests of the plan that still wait, in their order. What is left is a
 // gap.
-func (a *Allocator) serve(b *buffer, p strictPlan, grant Grant, c Claimed, start time.Time) error {
+func (a *Allocator) serve(b *buffer, p plan, grant Grant, c Claimed, start time.Time) error {
 	now := time.Now()
 	var served []*Waiter
 	defer func() { // after the lock was released
@@ -343,7 +333,7 @@ func passesOn(tag string) error {
 }
 
 // refuseFirst refuses the only request of a plan.
-func (a *Allocator) refuseFirst(b *buffer, p strictPlan, err error) {
+func (a *Allocator) refuseFirst(b *buffer, p plan, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rulesLocked().Version != p.rules {
@@ -352,7 +342,7 @@ func (a *Allocator) refuseFirst(b *buffer, p strictPlan, err error) {
 	if w := b.waiters.first; w != nil && w.number < p.before {
 		b.settleLocked(w, err)
 	}
-	b.exhausted = b.exhausted || p.n == 1 // no request can be served any more, and the store is not asked again
+	b.exhausted = b.exhausted || p.need == 1 // no request can be served any more, and the store is not asked again
 	a.recoveredLocked(b)
 }
 
