@@ -199,8 +199,8 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 		}
 		return nil, err
 	}
-	w := &Waiter{allocator: a, buffer: b, n: n, fromPeer: fromPeer,
-		slowAt: now.Add(b.slowAfterLocked()), deadline: now.Add(a.cfg.MaxWait)}
+	w := &Waiter{allocator: a, buffer: b, n: n, fromPeer: fromPeer}
+	w.Begin(&b.mu, now.Add(b.slowAfterLocked()), now.Add(a.cfg.MaxWait), w.gaveUp)
 	b.waiters.push(w)
 	if !fromPeer { // the other generator has taken them from its own share
 		b.chargeLocked(n)

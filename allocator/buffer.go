@@ -120,10 +120,7 @@ func (b *buffer) serveLocked() {
 	}
 }
 
-func (b *buffer) giveLocked(w *Waiter) {
-	w.ranges = b.takeLocked(nil, w.n)
-	b.settleLocked(w, nil)
-}
+func (b *buffer) giveLocked(w *Waiter) { b.settleLocked(w, b.takeLocked(nil, w.n), nil) }
 
 // raiseFloorLocked drops the IDs below floor: those in the segments, and those of a refill under way.
 func (b *buffer) raiseFloorLocked(floor int64) {
@@ -171,29 +168,26 @@ func (b *buffer) trimLocked() {
 	b.segments = kept
 }
 
-// settleLocked ends the wait of w: with its ranges, or with err.
-func (b *buffer) settleLocked(w *Waiter, err error) {
-	b.endLocked(w, err)
-	go w.announce() // the callback must not run under the lock
+// settleLocked ends the wait of w: with its IDs, or with err.
+func (b *buffer) settleLocked(w *Waiter, ranges []Range, err error) {
+	b.leaveLocked(w, err != nil)
+	w.EndLocked(ranges, err)
+	go w.Announce() // the callback must not run under the lock
 }
 
-// endLocked is settleLocked for a caller that announces the end itself, after it has released the lock.
-func (b *buffer) endLocked(w *Waiter, err error) {
+// leaveLocked takes w out of the queue. With refund, what it wanted is given back to the quota.
+func (b *buffer) leaveLocked(w *Waiter, refund bool) {
 	b.waiters.remove(w)
 	b.saved = b.saved && b.waiters.n > 0
-	w.err = err
-	if err != nil && !w.fromPeer {
+	if refund && !w.fromPeer {
 		b.chargeLocked(-w.n)
 	}
 	w.allocator.waiting.Add(-1) // before the caller goes on, because it may look at the count
-	if w.timer != nil {
-		w.timer.Stop()
-	}
 }
 
 // refuseLocked ends all waits with err.
 func (b *buffer) refuseLocked(err error) {
 	for w := b.waiters.first; w != nil; w = b.waiters.first {
-		b.settleLocked(w, err)
+		b.settleLocked(w, nil, err)
 	}
 }

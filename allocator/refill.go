@@ -231,7 +231,7 @@ func (a *Allocator) exhaust(b *buffer, p plan) {
 	b.exhausted = true
 	for w := b.waiters.first; w != nil; w = b.waiters.first {
 		if w.n > b.left {
-			b.settleLocked(w, b.exhaustedLocked(w.n))
+			b.settleLocked(w, nil, b.exhaustedLocked(w.n))
 		} else {
 			b.giveLocked(w)
 		}

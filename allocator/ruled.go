@@ -68,7 +68,7 @@ func (a *Allocator) admitWaitersLocked(b *buffer) {
 			err := b.rules.allow(now, w.n, sharers)
 			b.chargeLocked(w.n)
 			if err != nil {
-				b.settleLocked(w, err) // which gives the IDs back
+				b.settleLocked(w, nil, err) // which gives the IDs back
 			}
 		}
 		w = next

@@ -245,7 +245,7 @@ func (a *Allocator) serve(b *buffer, p plan, grant Grant, c Claimed, start time.
 	var served []*Waiter
 	defer func() { // after the lock was released
 		for _, w := range served {
-			w.announce()
+			w.Announce()
 		}
 	}()
 	b.mu.Lock()
@@ -267,11 +267,11 @@ func (a *Allocator) serve(b *buffer, p plan, grant Grant, c Claimed, start time.
 	b.floor = grant.Last + 1
 	next, waited := grant.First, time.Duration(0)
 	for w := b.waiters.first; w != nil && w.number < p.before && w.n <= grant.Last-next+1; w = b.waiters.first {
-		w.ranges = []Range{{next, next + w.n - 1}}
-		next += w.n
 		waited += now.Sub(w.deadline) + a.cfg.MaxWait
 		c.Requests++
-		b.endLocked(w, nil)
+		b.leaveLocked(w, false)
+		w.EndLocked([]Range{{next, next + w.n - 1}}, nil)
+		next += w.n
 		served = append(served, w)
 	}
 	b.taken += next - grant.First
@@ -321,7 +321,7 @@ func (b *buffer) refusePeersLocked() {
 	for w := b.waiters.first; w != nil; {
 		next := w.after
 		if w.fromPeer {
-			b.settleLocked(w, passesOn(b.tag))
+			b.settleLocked(w, nil, passesOn(b.tag))
 		}
 		w = next
 	}
@@ -340,7 +340,7 @@ func (a *Allocator) refuseFirst(b *buffer, p plan, err error) {
 		return // as in exhaust
 	}
 	if w := b.waiters.first; w != nil && w.number < p.before {
-		b.settleLocked(w, err)
+		b.settleLocked(w, nil, err)
 	}
 	b.exhausted = b.exhausted || p.need == 1 // no request can be served any more, and the store is not asked again
 	a.recoveredLocked(b)

@@ -76,10 +76,7 @@ func (g *Generator) Marks() Marks {
 
 // Done reports whether Wait has an answer already.
 func (w *Waiter) Done() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-		return false
-	}
+	w.g.mu.Lock()
+	defer w.g.mu.Unlock()
+	return w.element == nil
 }

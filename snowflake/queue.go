@@ -2,7 +2,6 @@ package snowflake
 
 import (
 	"container/list"
-	"context"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -20,40 +19,29 @@ type queue struct {
 
 func (q *queue) len() int { return q.small.Len() + q.large.Len() }
 
-// Waiter is a request that could not be served at once. It waits until it is served or refused.
-type Waiter struct {
-	g        *Generator
-	queue    *list.List
-	deadline time.Time
-	done     chan struct{} // closed when ranges and err are final
+// slowAfter is how long a request waits before it counts as slow.
+const slowAfter = 100 * time.Millisecond
 
-	// Guarded by the generator's lock until done is closed.
+// Waiter is a request that could not be served at once. It waits until it is served or refused, for at most the
+// generator's MaxWait. IDs that were set aside for a request that gives up are lost: a gap.
+type Waiter struct {
+	allocator.Later
+	g     *Generator
+	queue *list.List
+
+	// Guarded by the generator's lock.
 	element *list.Element // nil: no longer in the queue
 	missing int64
 	ranges  []Range
-	err     error
 }
 
-// Wait returns all IDs that were asked for, or an error. Call it once. If the context ends, or the generator's
-// MaxWait is over, the IDs that were set aside for the request are lost: a gap.
-func (w *Waiter) Wait(ctx context.Context) ([]Range, error) {
-	timer := time.NewTimer(time.Until(w.deadline))
-	defer timer.Stop()
-	var err error
-	select {
-	case <-w.done:
-		return w.ranges, w.err
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-timer.C:
-		err = ErrTimedOut
+// gaveUp takes the request out of the queue.
+func (w *Waiter) gaveUp(why error) error {
+	w.g.leaveLocked(w)
+	if why == allocator.ErrTimedOut {
+		return ErrTimedOut
 	}
-	w.g.mu.Lock()
-	defer w.g.mu.Unlock()
-	if w.element != nil { // else it was served or refused just now
-		w.g.finishLocked(w, err)
-	}
-	return w.ranges, w.err
+	return why
 }
 
 // queueLocked makes a request wait.
@@ -65,7 +53,8 @@ func (g *Generator) queueLocked(n int64, large bool) (*Waiter, error) {
 	if q.missing+n > q.capacity || int64(q.len()) >= g.cfg.MaxWaiting {
 		return nil, ErrOverloaded
 	}
-	w := &Waiter{g: g, queue: &q.small, deadline: time.Now().Add(g.cfg.MaxWait), done: make(chan struct{}), missing: n}
+	w, now := &Waiter{g: g, queue: &q.small, missing: n}, time.Now()
+	w.Begin(&g.mu, now.Add(slowAfter), now.Add(g.cfg.MaxWait), w.gaveUp)
 	if large {
 		w.queue = &q.large
 	}
@@ -77,13 +66,18 @@ func (g *Generator) queueLocked(n int64, large bool) (*Waiter, error) {
 
 // finishLocked ends a wait.
 func (g *Generator) finishLocked(w *Waiter, err error) {
+	g.leaveLocked(w)
+	if err != nil {
+		w.ranges = nil
+	}
+	w.EndLocked(w.ranges, err)
+	go w.Announce() // the callback must not run under the lock
+}
+
+func (g *Generator) leaveLocked(w *Waiter) {
 	w.queue.Remove(w.element)
 	w.element = nil
 	g.queue.missing -= w.missing
-	if err != nil {
-		w.ranges, w.err = nil, err
-	}
-	close(w.done)
 }
 
 // refuseLocked refuses all requests that wait.
