@@ -56,8 +56,7 @@ func New(cfg Config) *Allocator {
 		claimSlots:  make(chan struct{}, maxClaims),
 		lockedSlots: make(chan struct{}, maxLocked),
 	}
-	a.claims = &claims{records: cfg.Records, numbers: cfg.Numbers, index: cfg.Index, keys: cfg.Keys, node: cfg.Node, run: cfg.Run,
-		ask: cfg.Ask, known: a.Forbids}
+	a.claims = &claims{cfg: &a.cfg, known: a.Forbids}
 	a.reserveIDs = a.claims.reserve
 	for i := range a.shards {
 		a.shards[i].buffers = make(map[string]*buffer)

@@ -38,13 +38,8 @@ var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, 
 //	swap      the record by compare-and-set, on the revision that was looked at
 //	serve     only after the acknowledgement; a write without one is a lost range
 type claims struct {
-	records   Records
-	numbers   Numbers // nil: there is no database
-	index     *Index
-	keys      Keys
-	node, run string
-	ask       func(ctx context.Context, tag string) (Known, error)
-	known     func(tag string) (floor int64, rules Rules) // in memory
+	cfg   *Config
+	known func(tag string) (floor int64, rules Rules) // in memory
 
 	latest fresh.Records[Stored] // that were loaded, written, pushed or watched a moment ago
 }
@@ -83,7 +78,7 @@ func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (G
 		return Grant{}, err
 	}
 	if s.Order.Domain() != "" {
-		if err := c.keys.Load(ctx, s.Tag); err != nil {
+		if err := c.cfg.Keys.Load(ctx, s.Tag); err != nil {
 			return Grant{}, err
 		}
 	}
@@ -95,7 +90,7 @@ func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (G
 	if err != nil || r == (Range{}) { // no IDs: it is a probe whether the record can be written
 		return Grant{}, s.beyond(err)
 	}
-	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.node, Run: c.run, Step: p.step})
+	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.cfg.Node, Run: c.cfg.Run, Step: p.step})
 }
 
 // beyond is the error of a range of the database above the last ID, while the record has IDs left. Only the record
@@ -104,8 +99,8 @@ func (s Stored) beyond(err error) error {
 	if !errors.Is(err, ErrExhausted) || s.Left(s.MaxID) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: max_id of %s in the database is above its last ID, and its record ends at %d: if that is a mistake, set max_id "+
-		"back by SQL at once", ErrDamaged, s.Name, s.MaxID)
+	return fmt.Errorf("%w: max_id of %s in the database is above its last ID, and its record ends at %d: "+
+		"if that is a mistake, set max_id back by SQL at once", ErrDamaged, s.Name, s.MaxID)
 }
 
 // refuses is the error if the record does not let n IDs be claimed.
@@ -137,7 +132,7 @@ func (c *claims) load(ctx context.Context, tag string) (Stored, error) {
 	defer cancel()
 	c.latest.Forget(tag)
 	at := time.Now()
-	s, err := c.records.Load(ctx, tag)
+	s, err := c.cfg.Records.Load(ctx, tag)
 	if err == nil && s.Revision != 0 {
 		c.latest.Put(tag, s, at)
 	}
@@ -147,7 +142,7 @@ func (c *claims) load(ctx context.Context, tag string) (Stored, error) {
 // swap writes a record, and remembers it.
 func (c *claims) swap(ctx context.Context, t Tag, revision uint64) (Stored, error) {
 	at := time.Now()
-	revision, err := c.records.Swap(ctx, t, revision)
+	revision, err := c.cfg.Records.Swap(ctx, t, revision)
 	if err != nil {
 		c.latest.Forget(t.Name)
 		return Stored{}, err
@@ -161,7 +156,8 @@ func (c *claims) swap(ctx context.Context, t Tag, revision uint64) (Stored, erro
 func (c *claims) note(s Stored) {
 	if old, ok := c.latest.Get(s.Name); s.Revision != 0 && (!ok || old.Revision < s.Revision) {
 		at := time.Now()
-		if s.Updated.Before(at) { // a process that stood still gets old records, of which the revision may have been given again
+		// A process that stood still gets old records, of which the revision may have been given again.
+		if s.Updated.Before(at) {
 			at = s.Updated
 		}
 		c.latest.Put(s.Name, s, at)
@@ -179,8 +175,8 @@ func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Ra
 		return Range{}, err
 	case s.Order == Strict:
 		n = p.need
-	case c.numbers != nil && s.Order == Trend:
-		r, step, err := c.numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))
+	case c.cfg.Numbers != nil && s.Order == Trend:
+		r, step, err := c.cfg.Numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))
 		if err == nil {
 			err = (Grant{Range: r, Step: step}).check(max(s.MaxID, from))
 		}
@@ -193,10 +189,10 @@ func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Ra
 // claim claims a range, or as much of it as lies up to the tag's limit. A range of the database is claimed again after
 // a certain conflict, on the record as it is then.
 func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error) {
-	step, ofDatabase := s.Step, c.numbers != nil && s.Order == Trend
+	step, ofDatabase := s.Step, c.cfg.Numbers != nil && s.Order == Trend
 	pauseFor := time.Duration(0)
 	for begun := time.Now(); ; {
-		if claim.First < c.index.End(s.Name) { // a push of another generator, too, shows a later claim
+		if claim.First < c.cfg.Index.End(s.Name) { // a push of another generator, too, shows a later claim
 			return Grant{}, overtaken(s, errTooLate)
 		}
 		if ofDatabase && s.MaxID < claim.First && s.Last.First != 0 {
@@ -272,7 +268,7 @@ func (c *claims) heal(ctx context.Context, tag string) (was, is Stored, err erro
 	if err != nil || s.Revision == 0 {
 		return s, is, err
 	}
-	if t := c.healed(s, c.index.End(tag)); t != s.Tag {
+	if t := c.healed(s, c.cfg.Index.End(tag)); t != s.Tag {
 		is, err = c.swap(ctx, t, s.Revision) // not if an old server has answered: then the record has another revision
 	}
 	return s, is, err
@@ -281,7 +277,7 @@ func (c *claims) heal(ctx context.Context, tag string) (was, is Stored, err erro
 // adopt makes the record of a tag that has none and of which the database has a row: SQL made it, or JetStream lost the
 // record.
 func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
-	lost := c.records.Err()
+	lost := c.cfg.Records.Err()
 	unknown := ErrUnknownTag
 	switch { // the tag may be one of those that are lost
 	case errors.Is(lost, ErrTagsLost), errors.Is(lost, ErrUnavailable):
@@ -289,15 +285,15 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	case lost != nil:
 		unknown = fmt.Errorf("%w: %w", ErrUnavailable, lost)
 	}
-	if c.numbers == nil {
+	if c.cfg.Numbers == nil {
 		return Stored{}, unknown
 	}
-	row, err := c.numbers.Peek(ctx, tag)
+	row, err := c.cfg.Numbers.Peek(ctx, tag)
 	switch {
 	case err != nil:
 		return Stored{}, err
 	case row.Kind == KindStrict || row.Kind == KindOpaque:
-		return Stored{}, fmt.Errorf("%w: %s is of kind %s, and its record is lost: restore a backup", ErrTagsLost, tag, row.Kind)
+		return Stored{}, lostRecord(tag, "of kind "+row.Kind)
 	case row.MaxID == 0:
 		return Stored{}, unknown
 	case row.Problem != nil:
@@ -305,21 +301,26 @@ func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	case lost != nil && !errors.Is(lost, ErrTagsLost):
 		return Stored{}, unknown
 	}
-	known, err := c.ask(ctx, tag)
+	known, err := c.cfg.Ask(ctx, tag)
 	if err != nil {
 		return Stored{}, err
 	}
 	floor, rules := c.known(tag)
-	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Order: c.index.Order(tag), Rules: rules})
+	known = known.Merge(Known{End: c.cfg.Index.End(tag), Floor: floor, Order: c.cfg.Index.Order(tag), Rules: rules})
 	if known.Order != Trend { // somebody made a row of that name
-		return Stored{}, fmt.Errorf("%w: %s is, or was, %s, and its record is lost: restore a backup", ErrTagsLost, tag, known.Order.kind())
+		return Stored{}, lostRecord(tag, known.Order.kind())
 	}
-	t := Tag{Name: tag, MaxID: max(row.MaxID, row.Mark, 1), Step: row.Step, Description: row.Description, Rules: known.Rules, Updated: Now()}
+	t := Tag{Name: tag, MaxID: max(row.MaxID, row.Mark, 1), Step: row.Step, Description: row.Description,
+		Rules: known.Rules, Updated: Now()}
 	s, err := c.swap(ctx, t.Rise(known.End, known.Floor), 0)
 	if errors.Is(err, ErrConflict) { // another generator was first
 		return c.load(ctx, tag)
 	}
 	return s, err
+}
+
+func lostRecord(tag, kind string) error {
+	return fmt.Errorf("%w: %s is, or was, %s, and its record is lost: restore a backup", ErrTagsLost, tag, kind)
 }
 
 // newer waits until a record is known that is newer than s. It returns s if the time is over.
@@ -383,7 +384,8 @@ type Grant struct {
 // check returns an error for a range that no store may return.
 func (g Grant) check(from int64) error {
 	if g.First < max(from, 1) || g.Last < g.First || g.Last == math.MaxInt64 || g.Step < 1 {
-		return fmt.Errorf("the store returned an invalid range: %d to %d, step %d; it must begin at %d or above", g.First, g.Last, g.Step, from)
+		return fmt.Errorf("the store returned an invalid range: %d to %d, step %d; it must begin at %d or above",
+			g.First, g.Last, g.Step, from)
 	}
 	return nil
 }

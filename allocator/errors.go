@@ -83,7 +83,8 @@ type AdvancedError struct {
 }
 
 func (e *AdvancedError) Error() string {
-	return fmt.Sprintf("the store went backwards: max_id of %s was %d and is moved up, because all IDs below %d are in use", e.Tag, e.Got, e.Seen)
+	return fmt.Sprintf("the store went backwards: max_id of %s was %d and is moved up, because all IDs below %d are in use",
+		e.Tag, e.Got, e.Seen)
 }
 
 // Unwrap makes the error match ErrConflict.
@@ -112,7 +113,8 @@ type LostError struct {
 
 func (e *LostError) Error() string {
 	return fmt.Sprintf("%s was in use before, and its record is lost: restore a backup, or say where it begins: "+
-		"leaf tag add %[1]s --max-id N, N above all IDs that your services got, and at least %d. An opaque tag must have its domain again", e.Tag, e.End)
+		"leaf tag add %[1]s --max-id N, N above all IDs that your services got, and at least %d. "+
+		"An opaque tag must have its domain again", e.Tag, e.End)
 }
 
 // Unwrap makes the error match ErrConflict.

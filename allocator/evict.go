@@ -82,8 +82,8 @@ func (a *Allocator) loadAhead(tags []string) {
 		a.wg.Go(func() {
 			err := a.reserve(b, p)
 			switch {
-			case err == nil, errors.Is(err, ErrUnknownTag), errors.Is(err, ErrExhausted), errors.Is(err, ErrPaused), errors.Is(err, ErrDamaged),
-				errors.Is(err, ErrNewer), errors.Is(err, ErrLocked), errors.Is(err, errDiscarded):
+			case err == nil, errors.Is(err, errDiscarded), errors.Is(err, ErrUnknownTag), errors.Is(err, ErrExhausted),
+				errors.Is(err, ErrPaused), errors.Is(err, ErrDamaged), errors.Is(err, ErrNewer), errors.Is(err, ErrLocked):
 				failures.Store(0)
 			case failures.Add(1) == aheadFailures:
 				a.cfg.Log.Warn("the store fails: no more tags are loaded ahead", "error", err)

@@ -6,7 +6,7 @@ package allocator_test
 var claimMutations = []mutation{
 	// N1 Propose.
 	{name: "a range of the database may begin below the record's end", by: "TestPropose", edits: []edit{
-		{"claims.go", "c.numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))", "c.numbers.Advance(ctx, s.Name, n, s.Step, 1)"}}},
+		{"claims.go", "c.cfg.Numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))", "c.cfg.Numbers.Advance(ctx, s.Name, n, s.Step, 1)"}}},
 	{name: "a claim takes all that a limit leaves", by: "TestPropose", edits: []edit{
 		{"claims.go", "min(max(p.n, s.Step), left/leftShare)", "max(p.n, s.Step)"}}},
 	{name: "a claim takes less than is wanted", by: "TestPropose", edits: []edit{
@@ -14,7 +14,7 @@ var claimMutations = []mutation{
 	{name: "a claim of a strict tag takes a step", by: "TestPropose|TestStrictClaims", edits: []edit{
 		{"claims.go", "		n = p.need\n", "		n = max(p.need, 10)\n"}}},
 	{name: "an opaque tag is numbered by the database", by: "TestPropose", edits: []edit{
-		{"claims.go", "case c.numbers != nil && s.Order == Trend:\n		r, step", "case c.numbers != nil:\n		r, step"}}},
+		{"claims.go", "case c.cfg.Numbers != nil && s.Order == Trend:\n		r, step", "case c.cfg.Numbers != nil:\n		r, step"}}},
 	{name: "a claim goes beyond the limit", by: "TestPropose|TestEnds", edits: []edit{
 		{"record.go", "	c.Last = min(c.Last, t.end()-1)\n", ""}}},
 
@@ -28,9 +28,9 @@ var claimMutations = []mutation{
 	{name: "a range below the end is claimed", by: "TestRefusedClaim|TestTransitions", edits: []edit{
 		{"record.go", "	if c.First < t.MaxID {", "	if c.First < t.MaxID-1 {"}}},
 	{name: "a range below a mark is claimed", by: "TestRefusedClaim", edits: []edit{
-		{"claims.go", "if claim.First < c.index.End(s.Name) {", "if false {"}}},
+		{"claims.go", "if claim.First < c.cfg.Index.End(s.Name) {", "if false {"}}},
 	{name: "a range just above a mark is not claimed", by: "TestRefusedClaim", edits: []edit{
-		{"claims.go", "if claim.First < c.index.End(s.Name) {", "if claim.First <= c.index.End(s.Name) {"}}},
+		{"claims.go", "if claim.First < c.cfg.Index.End(s.Name) {", "if claim.First <= c.cfg.Index.End(s.Name) {"}}},
 	{name: "a range does not wait for the one below it", by: "TestClaimInTurn", edits: []edit{
 		{"claims.go", "if ofDatabase && s.MaxID < claim.First && s.Last", "if false && s.Last"}}},
 	{name: "a range waits for long for the one below it", by: "TestClaimInTurn", edits: []edit{
@@ -96,9 +96,9 @@ var claimMutations = []mutation{
 	{name: "nobody is asked in the place of a tombstone", by: "TestCreate", edits: []edit{
 		{"tags.go", "		if (s.present() != nil || damage != nil) && !asked {", "		if (s.Revision == 0 || damage != nil) && !asked {"}}},
 	{name: "nobody is asked before a record is made", by: "TestAdopt", edits: []edit{
-		{"claims.go", "	known, err := c.ask(ctx, tag)\n	if err != nil {\n		return Stored{}, err\n	}\n", "	known := Known{}\n"}}},
+		{"claims.go", "	known, err := c.cfg.Ask(ctx, tag)\n	if err != nil {\n		return Stored{}, err\n	}\n", "	known := Known{}\n"}}},
 	{name: "what this generator knows does not count for a new record", by: "TestTagsLost", edits: []edit{
-		{"claims.go", "	known = known.Merge(Known{End: c.index.End(tag), Floor: floor, Order: c.index.Order(tag), Rules: rules})\n", "	_, _ = floor, rules\n"}}},
+		{"claims.go", "	known = known.Merge(Known{End: c.cfg.Index.End(tag), Floor: floor, Order: c.cfg.Index.Order(tag), Rules: rules})\n", "	_, _ = floor, rules\n"}}},
 	{name: "another generator that makes the record is an outage", by: "TestAdopt", edits: []edit{
 		{"claims.go", "	if errors.Is(err, ErrConflict) { // another generator was first", "	if false { //"}}},
 

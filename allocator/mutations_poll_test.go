@@ -13,7 +13,7 @@ var pollMutations = []mutation{
 	{name: "P2: a tag whose row is gone stays", by: "TestPoll", edits: []edit{
 		{"poll.go", "			question = append(question, name)\n		}\n	}\n	p.warn", "		}\n	}\n	p.warn"}}},
 	{name: "P2: a row that is gone leaves no mark", by: "TestPoll", edits: []edit{
-		{"poll.go", "		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil { // nothing is removed: SQL may have made the row again\n			return err\n		}\n", ""}}},
+		{"poll.go", "		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {\n			return err\n		}\n", ""}}},
 	{name: "P2: a row that SQL made again is removed", by: "TestRowIsBack", edits: []edit{
 		{"poll.go", "a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {", "a.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {"}}},
 	{name: "P2: a creation that is under way is undone", by: "TestNewTagWithoutRow", edits: []edit{

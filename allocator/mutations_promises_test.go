@@ -26,7 +26,7 @@ var promiseMutations = []mutation{
 	{name: "a tag has a step of 0", by: "TestCheckValues", edits: []edit{{"tag.go",
 		"step < 1 || step > maxStep", "step < 0 || step > maxStep"}}},
 	{name: "a burst below 0 is accepted", by: "TestRulesRefused", edits: []edit{{"rules.go",
-		"q.Burst < 0 || ", ""}}},
+		"min(q.PerSecond, q.Burst) < 0 || ", "q.PerSecond < 0 || "}}},
 	{name: "a damaged record is waited for", by: "TestUnusable", edits: []edit{{"refill.go",
 		"	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNewer) { // not", "	if false { // not"}}},
 	{name: "a tag that has left memory is no strict one", by: "TestOrderOutlivesTheBuffer", edits: []edit{{"strict.go",

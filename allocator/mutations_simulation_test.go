@@ -12,7 +12,7 @@ var simulatedMutations = []mutation{
 	{name: "a range below the end is claimed", edits: []edit{
 		{"record.go", "	if c.First < t.MaxID {\n		return t, errTooLate\n	}\n", ""},
 		{"record.go", "t.MaxID, t.Last, t.Updated = c.Last+1, c, c.Time", "t.MaxID, t.Last, t.Updated = max(t.MaxID, c.Last+1), c, c.Time"},
-		{"claims.go", "if claim.First < c.index.End(s.Name) {", "if false {"}}},
+		{"claims.go", "if claim.First < c.cfg.Index.End(s.Name) {", "if false {"}}},
 	{name: "the end of a claim is one too low", edits: []edit{{"record.go",
 		"t.MaxID, t.Last, t.Updated = c.Last+1, c, c.Time", "t.MaxID, t.Last, t.Updated = c.Last, c, c.Time"}}},
 	{name: "after a conflict only the revision is read again", edits: []edit{{"claims.go",
@@ -23,7 +23,7 @@ var simulatedMutations = []mutation{
 	{name: "a claim of a strict tag serves requests that came later", edits: []edit{{"strict.go",
 		"w != nil && w.number < p.before && w.n", "w != nil && w.n"}}},
 	{name: "a range of the database is not claimed", edits: []edit{{"claims.go",
-		"	return c.claim(ctx, s, Claim{", "	if c.numbers != nil && s.Order == Trend {\n		return Grant{Range: r, Step: max(s.Step, 1), Stored: s}, nil\n	}\n	return c.claim(ctx, s, Claim{"}}},
+		"	return c.claim(ctx, s, Claim{", "	if c.cfg.Numbers != nil && s.Order == Trend {\n		return Grant{Range: r, Step: max(s.Step, 1), Stored: s}, nil\n	}\n	return c.claim(ctx, s, Claim{"}}},
 
 	// What comes from others, and from operators.
 	{name: "a floor is not taken in", edits: []edit{{"buffer.go",

@@ -93,7 +93,8 @@ func CheckStepOf(o Order, step, maxStep int64) error {
 	case o != Strict:
 		return CheckStep(step, maxStep)
 	case step != 0:
-		return fmt.Errorf("%w: a strict tag has no step: each write takes as many IDs as the waiting requests need", ErrBadValue)
+		return fmt.Errorf("%w: a strict tag has no step: each write takes as many IDs as the waiting requests need",
+			ErrBadValue)
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ func (a *Allocator) keepRows() {
 		ctx, cancel := context.WithTimeout(a.ctx, max(a.cfg.Refresh, attemptTimeout))
 		err := a.cfg.Numbers.Check(ctx)
 		// At the start the index does not have the records. Later it may have some that are lost by now.
-		if gone := errors.Is(a.cfg.Records.Err(), ErrTagsLost); err == nil && (!synced || gone && !lost || a.rewatched.Load()) {
+		gone := errors.Is(a.cfg.Records.Err(), ErrTagsLost)
+		if err == nil && (!synced || gone && !lost || a.rewatched.Load()) {
 			err = a.cfg.Index.refresh(func() error { return a.cfg.Records.Sync(ctx) })
 			if synced = err == nil; synced {
 				lost = gone
@@ -237,7 +238,8 @@ func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error 
 		if age := time.Since(s.Updated); age >= 0 && age < 2*a.cfg.Refresh { // below 0: another clock is ahead
 			return nil // its creation may be under way
 		}
-		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil { // nothing is removed: SQL may have made the row again
+		// Nothing is removed: SQL may have made the row again.
+		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {
 			return err
 		}
 		if t, err = s.Delete(end); err != nil {
@@ -254,7 +256,8 @@ func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error 
 			if err := a.cfg.Numbers.Raise(ctx, name, end, nil, nil); err != nil {
 				return err
 			}
-			a.cfg.Log.Warn("the database went backwards: max_id is raised, and service goes on", "tag", name, "was", row.MaxID, "now", end)
+			a.cfg.Log.Warn("the database went backwards: max_id is raised, and service goes on",
+				"tag", name, "was", row.MaxID, "now", end)
 			a.cfg.Notify(Regressed{Tag: name, Got: row.MaxID, Seen: end, Action: Advanced})
 			a.cfg.Notify(Recovered{name, "regressed"})
 		}

@@ -18,7 +18,8 @@ var apart = fresh.Apart
 func (a *Allocator) Push(s Stored) Known {
 	seen := a.Seen(s.Name)
 	a.reconcile(Update{Stored: s}, true)
-	k := Known{Floor: s.Below(), Rules: s.Rules} // of a tag that is not in memory: a later claim is based on this record, or on a newer one
+	// Of a tag that is not in memory: a later claim is based on this record, or on a newer one.
+	k := Known{Floor: s.Below(), Rules: s.Rules}
 	if b := a.lockedBuffer(s.Name); b != nil {
 		k.Floor, k.Rules = b.floor, b.rulesLocked()
 		b.mu.Unlock()
@@ -47,11 +48,12 @@ func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) {
 // reconcile merges a record into what this generator has, field by field. So it does not matter in which order, or how
 // often, records come from the watch, from other generators, and from its own commands:
 //
-//   - A range of another run is compared with memory. Two generators that hold one range know that the store was set back.
+//   - A range of another run is compared with memory. Two generators that hold one range know that the store was set
+//     back.
 //   - The floor, and the end of a tombstone, only go up. The IDs below are dropped.
 //   - Rules with a higher version are in force from then on.
-//   - A record that is below the mark, or has older rules, is raised: the store was set back. A pushed one never is, because it
-//     may be late.
+//   - A record that is below the mark, or has older rules, is raised: the store was set back. A pushed one never is,
+//     because it may be late.
 func (a *Allocator) reconcile(u Update, pushed bool) {
 	s := u.Stored
 	if u.First && !a.rewatched.Load() {
@@ -225,7 +227,8 @@ func (a *Allocator) heal(tag string) bool {
 	case err != nil:
 		return false
 	case is.Revision != 0:
-		a.cfg.Log.Warn("the store went backwards: the record of a tag is raised", "tag", tag, "was", was.MaxID, "now", is.MaxID)
+		a.cfg.Log.Warn("the store went backwards: the record of a tag is raised",
+			"tag", tag, "was", was.MaxID, "now", is.MaxID)
 		a.cfg.Notify(Regressed{Tag: tag, Got: was.MaxID, Seen: is.MaxID, Action: Advanced})
 		a.cfg.Notify(Recovered{tag, "regressed"})
 		a.cfg.Push(is)

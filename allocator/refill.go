@@ -197,7 +197,8 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	b.pending = Range{}
 	a.governLocked(b, grant.Stored.Rules, true)
 	b.stepper.rebase(grant.Step)
-	if learnt := grant.Stored.Last.Step; p.base == 0 && learnt > grant.Step { // by another generator, or by this one before its restart
+	// Another generator has learnt it, or this one before its restart.
+	if learnt := grant.Stored.Last.Step; p.base == 0 && learnt > grant.Step {
 		p.base, p.step = grant.Step, learnt
 		b.stepper.step = p.step
 	}

@@ -104,8 +104,9 @@ func (r Rules) With(c RulesChange) (Rules, error) {
 		if q.Burst == 0 {
 			q.Burst = q.PerSecond
 		}
-		if q.PerSecond < 0 || q.PerSecond > LimitQuota || q.Burst < 0 || q.Burst > LimitQuota || q.PerSecond == 0 && q.Burst > 0 {
-			return r, fmt.Errorf("%w: a quota of %d IDs a second, in bursts of %d: both must be from 1 to %d", ErrBadValue, c.Quota.PerSecond, c.Quota.Burst, int64(LimitQuota))
+		if min(q.PerSecond, q.Burst) < 0 || max(q.PerSecond, q.Burst) > LimitQuota || q.PerSecond == 0 && q.Burst > 0 {
+			return r, fmt.Errorf("%w: a quota of %d IDs a second, in bursts of %d: both must be from 1 to %d",
+				ErrBadValue, c.Quota.PerSecond, c.Quota.Burst, int64(LimitQuota))
 		}
 		r.Quota = q
 	}
@@ -147,7 +148,8 @@ func NewRules(c RulesChange, o Order) (Rules, error) {
 // checkFor reports whether the change fits a tag of this order. The error matches [ErrBadValue].
 func (c RulesChange) checkFor(o Order) error {
 	if d := o.Domain(); d != "" && c.Limit != nil {
-		return fmt.Errorf("%w: an opaque tag has no limit of its own: it ends with its domain %s, at %d", ErrBadValue, d, d.Last())
+		return fmt.Errorf("%w: an opaque tag has no limit of its own: it ends with its domain %s, at %d",
+			ErrBadValue, d, d.Last())
 	}
 	return nil
 }

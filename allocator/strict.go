@@ -257,7 +257,8 @@ func (a *Allocator) serve(b *buffer, p plan, grant Grant, c Claimed, start time.
 	// A write that lands late, in records that were set back meanwhile, may find the revision that it names once more.
 	own := c.PassedTo == "" && !p.sent.IsZero()
 	if own && slices.ContainsFunc(b.heard, grant.Overlaps) {
-		a.regressedLocked(b, Regressed{Tag: b.tag, Got: grant.First, Seen: grant.Last + 1, Action: Dropped, InDoubt: grant.Range})
+		a.regressedLocked(b, Regressed{Tag: b.tag, Got: grant.First, Seen: grant.Last + 1, Action: Dropped,
+			InDoubt: grant.Range})
 		return errDiscarded
 	}
 	a.becomeStrictLocked(b)

@@ -83,8 +83,8 @@ func (t Tag) CheckLoss(c Change) error {
 		return fmt.Errorf("%w: the limit %d is below max_id %d: all requests would be refused, and the %d IDs that are left "+
 			"would be lost until the limit is raised. %s", ErrConflict, t.Limit, t.MaxID, was.Left(was.MaxID), force)
 	case jump > MostJump, jump > left/2:
-		return fmt.Errorf("%w: max_id would jump from %d to %d, and %d of the %d IDs that are left would be lost for good. %s",
-			ErrConflict, was.MaxID, t.MaxID, min(jump, left), left, force)
+		return fmt.Errorf("%w: max_id would jump from %d to %d, and %d of the %d IDs that are left would be lost for good. "+
+			"%s", ErrConflict, was.MaxID, t.MaxID, min(jump, left), left, force)
 	}
 	return nil
 }

@@ -229,7 +229,8 @@ func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err 
 	case row.MaxID != 0 && t.Order != Trend:
 		return row, fmt.Errorf("%s: %w", t.Name, OrderConflict(Trend))
 	case row.Kind != "" && row.Kind != t.Kind():
-		return row, fmt.Errorf("%w: %s is, or was, of kind %s, for life: create it as such, or choose another name", ErrConflict, t.Name, row.Kind)
+		return row, fmt.Errorf("%w: %s is, or was, of kind %s, for life: create it as such, or choose another name",
+			ErrConflict, t.Name, row.Kind)
 	}
 	return row, nil
 }
@@ -247,7 +248,8 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 				return s.Tag, err
 			}
 		}
-		if _, rules := a.Forbids(tag); rules.Version > s.Version { // the records were set back: else nobody would obey the change
+		// The records were set back: else nobody would obey the change.
+		if _, rules := a.Forbids(tag); rules.Version > s.Version {
 			s.Rules = rules
 		}
 		was = s.Tag

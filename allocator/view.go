@@ -189,7 +189,8 @@ func (e TagEnd) Lasts() float64 {
 }
 
 func (e TagEnd) compare(other TagEnd) int {
-	return cmp.Or(cmp.Compare(e.Lasts(), other.Lasts()), cmp.Compare(other.Rate, e.Rate), strings.Compare(e.Tag, other.Tag))
+	return cmp.Or(cmp.Compare(e.Lasts(), other.Lasts()), cmp.Compare(other.Rate, e.Rate),
+		strings.Compare(e.Tag, other.Tag))
 }
 
 // Totals visits every tag in memory. It lists at most ending tags that end.

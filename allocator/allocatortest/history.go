@@ -84,7 +84,8 @@ func (h *History) Check() (requests int, err error) {
 			}
 		}
 		if later.ids.First <= highest.ids.Last {
-			return len(all), fmt.Errorf("%s was called after %s had been answered, and is not above it", h.text(later), h.text(highest))
+			return len(all), fmt.Errorf("%s was called after %s had been answered, and is not above it",
+				h.text(later), h.text(highest))
 		}
 	}
 	return len(all), nil

@@ -35,7 +35,8 @@ func Domains() []Domain {
 func ParseDomain(text string) (Domain, error) {
 	d := Domain(text)
 	if _, _, ok := d.radix(); !ok {
-		return "", fmt.Errorf("the domain %.20q is none of 63, 53 and d%d to d%d (bits, or decimal digits)", text, leastDigits, mostDigits)
+		return "", fmt.Errorf("the domain %.20q is none of 63, 53 and d%d to d%d (bits, or decimal digits)",
+			text, leastDigits, mostDigits)
 	}
 	return d, nil
 }

@@ -63,7 +63,8 @@ func New(d Domain, key []byte) (*Permutation, error) {
 	}
 	u := length / 2
 	v := length - u
-	p := &Permutation{domain: d, keyID: KeyID(key), last: uint64(d.Last()), block: block, sums: [2]uint64{power(radix, u), power(radix, v)}}
+	p := &Permutation{domain: d, keyID: KeyID(key), last: uint64(d.Last()), block: block}
+	p.sums = [2]uint64{power(radix, u), power(radix, v)}
 	p.at = blockSize - 1 - (bits.Len64(p.sums[1]-1)+7)/8 // before the bytes of the largest number of a half, at most 4
 	p.blocks.New = func() any { return new([blockSize]byte) }
 	start := []byte{1, 2, 1, 0, 0, byte(radix), rounds, byte(u), 0, 0, 0, byte(length), 0, 0, 0, 0}
