@@ -3,10 +3,6 @@ package allocator
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,32 +14,27 @@ import (
 // It starts these goroutines: its refills, at most one for each tag, and in [Allocator.Run] those that load tags ahead,
 // evict idle ones, write marks, and raise records and rows that were set back. Run waits for all of them.
 type Allocator struct {
-	cfg           Config
-	claims        *claims
-	reserveIDs    func(context.Context, string, plan, int64) (Grant, error) // of claims, but in tests
-	heals         heals
-	listed        atomic.Bool   // the watch has brought all records once
-	polled        atomic.Bool   // the last comparison with the database was a success
-	rewatched     atomic.Bool   // the watch may have begun again since the index was compared with all records
-	sharers       atomic.Int64  // generators that share quotas, this one included
-	waiting       atomic.Int64  // requests in the queues of all tags
-	failures      atomic.Int64  // attempts at a refill that failed
-	unknownAlerts atomic.Int64  // tags that were never loaded and raised an alert
-	marksFail     atomic.Bool   // the last mark could not be written
-	refills       atomic.Int64  // that succeeded
-	slots         chan struct{} // one for each write to the store, but for those of claimSlots
-	claimSlots    chan struct{} // one for each write of a tag that is known to be strict
-	lockedSlots   chan struct{} // one more for a tag whose record was locked, taken first
-
-	shards [shardCount]shard // the tags in memory
+	memory
+	alarms
+	cfg         Config
+	claims      *claims
+	reserveIDs  func(context.Context, string, plan, int64) (Grant, error) // of claims, but in tests
+	heals       heals
+	listed      atomic.Bool   // the watch has brought all records once
+	polled      atomic.Bool   // the last comparison with the database was a success
+	rewatched   atomic.Bool   // the watch may have begun again since the index was compared with all records
+	sharers     atomic.Int64  // generators that share quotas, this one included
+	waiting     atomic.Int64  // requests in the queues of all tags
+	failures    atomic.Int64  // attempts at a refill that failed
+	marksFail   atomic.Bool   // the last mark could not be written
+	slots       chan struct{} // one for each write to the store, but for those of claimSlots
+	claimSlots  chan struct{} // one for each write of a tag that is known to be strict
+	lockedSlots chan struct{} // one more for a tag whose record was locked, taken first
 
 	strictNames sync.Map // of tags that were in memory: an order is for life
 
-	troubles troubles
-
-	ctx    context.Context // of all refills
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // refills, and what Run starts
+	cancel context.CancelFunc // of memory.ctx
+	wg     sync.WaitGroup     // refills, and what Run starts
 }
 
 // New returns an allocator that serves from now on.
@@ -58,11 +49,10 @@ func New(cfg Config) *Allocator {
 	}
 	a.claims = &claims{cfg: &a.cfg, known: a.Forbids}
 	a.reserveIDs = a.claims.reserve
-	for i := range a.shards {
-		a.shards[i].buffers = make(map[string]*buffer)
-	}
 	a.sharers.Store(1)
-	a.ctx, a.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	a.cancel, a.notify = cancel, cfg.Notify
+	a.memory.init(ctx)
 	return a
 }
 
@@ -207,81 +197,6 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 	a.refillLocked(b)
 	b.mu.Unlock()
 	return w, nil
-}
-
-// buffer returns the buffer of tag, a new one if the tag has none. Only the first
-// refill shows whether the tag exists.
-func (a *Allocator) buffer(tag string) (*buffer, error) {
-	s := a.shard(tag)
-	if b := s.get(tag); b != nil {
-		return b, nil
-	}
-	if err := CheckTag(tag); err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a.ctx.Err() != nil {
-		return nil, ErrClosed
-	}
-	b := s.buffers[tag]
-	if b == nil {
-		b = &buffer{tag: strings.Clone(tag)} // not the whole subject that it is a part of
-		s.buffers[b.tag] = b
-	}
-	return b, nil
-}
-
-// lockedBuffer returns the buffer of tag, locked; nil if there is none in memory.
-func (a *Allocator) lockedBuffer(tag string) *buffer {
-	for {
-		b := a.shard(tag).get(tag)
-		if b == nil {
-			return nil
-		}
-		b.mu.Lock()
-		if !b.gone { // if it is gone, the tag may have another buffer
-			return b
-		}
-		b.mu.Unlock()
-	}
-}
-
-// all returns every buffer.
-func (a *Allocator) all() []*buffer {
-	all := make([]*buffer, 0, a.Tags()) // so that it does not grow under a lock
-	for i := range a.shards {
-		all = a.shards[i].appendTo(all)
-	}
-	return all
-}
-
-// shardCount keeps the time short for which a lock is held while all tags are looked at. With one lock for 500,000 tags
-// a request waited up to 27 ms.
-const shardCount = 256
-
-// shard is a part of the tags in memory.
-type shard struct {
-	mu      sync.RWMutex
-	buffers map[string]*buffer
-}
-
-var shardSeed = maphash.MakeSeed()
-
-func (a *Allocator) shard(tag string) *shard {
-	return &a.shards[maphash.String(shardSeed, tag)%shardCount]
-}
-
-func (s *shard) get(tag string) *buffer {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.buffers[tag]
-}
-
-func (s *shard) appendTo(all []*buffer) []*buffer {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.AppendSeq(all, maps.Values(s.buffers))
 }
 
 // dropIf takes b out of memory, with all that is in it, if the condition holds. It calls

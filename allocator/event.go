@@ -103,60 +103,6 @@ func (Damaged) event()      {}
 func (Shadowed) event()     {}
 func (Recovered) event()    {}
 
-// episodes are those of a tag that end with a refill.
-var episodes = [...]string{refillFailed: "refill_failed", starved: "starved", regressed: "regressed"}
-
-const (
-	refillFailed = iota
-	starved
-	regressed
-)
-
-// alerts are the episodes that are not over.
-type alerts [len(episodes)]bool
-
-// recoveredLocked ends the episodes of a store that fails. Call it after a refill, when the
-// tag leaves memory, and when the store answers, though not with a range to serve.
-func (a *Allocator) recoveredLocked(b *buffer) {
-	for episode, name := range episodes {
-		if b.alerts[episode] {
-			a.cfg.Notify(Recovered{b.tag, name})
-		}
-	}
-	b.alerts, b.failure = alerts{}, nil
-	if b.unknownAlert {
-		b.unknownAlert = false
-		a.unknownAlerts.Add(-1)
-	}
-	a.recountLocked(b)
-}
-
-// regressedLocked reports that the store went backwards, once until the next refill succeeds, and each
-// range that may come twice. A buffer that is gone reports nothing: no refill would end the alert.
-func (a *Allocator) regressedLocked(b *buffer, e Regressed) {
-	if !b.gone && (!b.alerts[regressed] || e.Action == Dropped) {
-		b.alerts[regressed] = true
-		a.cfg.Notify(e)
-	}
-}
-
-// mayAlertLocked reports whether b may raise an alert; see maxUnknownAlerts. One that is gone may not,
-// because nothing would end the alert.
-func (a *Allocator) mayAlertLocked(b *buffer) bool {
-	if b.gone {
-		return false
-	}
-	if b.stepper.base > 0 || b.unknownAlert {
-		return true
-	}
-	if a.unknownAlerts.Add(1) > maxUnknownAlerts {
-		a.unknownAlerts.Add(-1)
-		return false
-	}
-	b.unknownAlert = true
-	return true
-}
-
 // dryError is the error of a request for which memory has not enough IDs. Another generator may have them, so nobody
 // is refused yet.
 type dryError struct {

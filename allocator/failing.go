@@ -19,7 +19,7 @@ type Failing struct {
 
 // Failing returns what is known of the tags whose refills fail. It takes constant time, because it is called several
 // times in 200 ms.
-func (a *Allocator) Failing() Failing {
+func (a *alarms) Failing() Failing {
 	t := &a.troubles
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ type trouble struct {
 
 // recountLocked brings the troubles up to date with b. Call it before you release the lock of
 // b if b began or ceased to fail or to have IDs, or fails for another reason.
-func (a *Allocator) recountLocked(b *buffer) {
+func (a *alarms) recountLocked(b *buffer) {
 	kind, hasIDs := b.troubleLocked(), b.left > 0 && !b.gone
 	if kind == noTrouble && b.trouble == noTrouble && hasIDs == b.hasIDs {
 		return

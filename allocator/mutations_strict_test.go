@@ -79,7 +79,7 @@ var strictMutations = []mutation{
 	{name: "one slow claim makes the next one wait for ever", by: "TestStrictHangsAfterSlow", edits: []edit{{"strict.go",
 		"min(claimFactor*b.strict.took, lastClaim)", "claimFactor*b.strict.took"}}},
 	{name: "claims keep refills from the store", by: "TestTrendBesideStrict", edits: []edit{{"allocator.go",
-		"	a.ctx, a.cancel = context.WithCancel(context.Background())\n", "	a.ctx, a.cancel = context.WithCancel(context.Background())\n	a.claimSlots = a.slots\n"}}},
+		"	a.memory.init(ctx)\n", "	a.memory.init(ctx)\n	a.claimSlots = a.slots\n"}}},
 	{name: "claims are not bounded", by: "TestTrendBesideStrict", edits: []edit{{"allocator.go",
 		"make(chan struct{}, maxClaims)", "make(chan struct{}, 2*maxClaims)"}}},
 	{name: "a turn is held while requests are passed on", by: "TestPassOnTakesNoTurn", edits: []edit{{"strict.go",

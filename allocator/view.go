@@ -42,9 +42,9 @@ const (
 )
 
 // Views returns the tags in memory that match a query, in the order of names. A large limit makes it slow.
-func (a *Allocator) Views(q Query) []View {
+func (m *memory) Views(q Query) []View {
 	var first []*buffer
-	for _, b := range a.all() {
+	for _, b := range m.all() {
 		if q.Match(b.tag) {
 			first = insert(first, b, q.Limit, func(x, y *buffer) int { return strings.Compare(x.tag, y.tag) })
 		}
@@ -61,10 +61,10 @@ func insert[T any](list []T, x T, limit int, compare func(x, y T) int) []T {
 }
 
 // Named returns those of the named tags that are in memory.
-func (a *Allocator) Named(tags []string) []View {
+func (m *memory) Named(tags []string) []View {
 	var found []*buffer
 	for _, tag := range tags {
-		if b := a.shard(tag).get(tag); b != nil {
+		if b := m.shard(tag).get(tag); b != nil {
 			found = append(found, b)
 		}
 	}
@@ -73,7 +73,7 @@ func (a *Allocator) Named(tags []string) []View {
 
 // Busiest returns the tags in memory from which most IDs a second are taken, at most limit. Of equals,
 // those with most IDs taken, then those with the first names. A large limit makes it slow.
-func (a *Allocator) Busiest(limit int) []View {
+func (m *memory) Busiest(limit int) []View {
 	type use struct {
 		*buffer
 		rate  float64
@@ -81,7 +81,7 @@ func (a *Allocator) Busiest(limit int) []View {
 	}
 	now := time.Now()
 	var top []use
-	for _, b := range a.all() {
+	for _, b := range m.all() {
 		b.mu.Lock()
 		u := use{b, b.rateLocked(now), b.taken}
 		b.mu.Unlock()
@@ -194,13 +194,13 @@ func (e TagEnd) compare(other TagEnd) int {
 }
 
 // Totals visits every tag in memory. It lists at most ending tags that end.
-func (a *Allocator) Totals(ending int) Totals {
+func (m *memory) Totals(ending int) Totals {
 	now := time.Now()
 	t := Totals{
 		States: map[string]int{StateOK: 0, StatePaused: 0, StateLoading: 0, StateFailing: 0, StateExhausted: 0},
 		Lasts:  math.Inf(1),
 	}
-	for _, b := range a.all() {
+	for _, b := range m.all() {
 		b.mu.Lock()
 		state, _ := b.stateLocked()
 		t.States[state]++
@@ -214,17 +214,6 @@ func (a *Allocator) Totals(ending int) Totals {
 		b.mu.Unlock()
 	}
 	return t
-}
-
-// Tags is how many tags are in memory.
-func (a *Allocator) Tags() (n int) {
-	for i := range a.shards {
-		s := &a.shards[i]
-		s.mu.RLock()
-		n += len(s.buffers)
-		s.mu.RUnlock()
-	}
-	return n
 }
 
 // Waiting is how many requests wait for a segment.
