@@ -16,12 +16,12 @@ import (
 type Allocator struct {
 	memory
 	alarms
+	admin
 	cfg         Config
 	claims      *claims
 	reserveIDs  func(context.Context, string, plan, int64) (Grant, error) // of claims, but in tests
 	heals       heals
-	listed      atomic.Bool   // the watch has brought all records once
-	polled      atomic.Bool   // the last comparison with the database was a success
+	rows        poll
 	rewatched   atomic.Bool   // the watch may have begun again since the index was compared with all records
 	sharers     atomic.Int64  // generators that share quotas, this one included
 	waiting     atomic.Int64  // requests in the queues of all tags
@@ -53,6 +53,8 @@ func New(cfg Config) *Allocator {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel, a.notify = cancel, cfg.Notify
 	a.memory.init(ctx)
+	a.rows.a = a
+	a.admin.of, a.admin.cfg, a.admin.claims = a, &a.cfg, a.claims
 	return a
 }
 
@@ -67,7 +69,7 @@ func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Go(a.keepHealed)
 	a.wg.Go(a.keepMarks)
 	if a.cfg.Numbers != nil {
-		a.wg.Go(a.keepRows)
+		a.wg.Go(a.rows.run)
 	}
 	logged := "" // an outage is logged once
 	for ctx.Err() == nil {

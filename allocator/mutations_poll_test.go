@@ -28,7 +28,7 @@ var pollMutations = []mutation{
 	{name: "P2: a few rows cannot be removed", by: "TestDoubt", edits: []edit{
 		{"poll.go", "doubted := len(gone)+rows >= fewRows && ", "doubted := "}}},
 	{name: "P2: a generator is ready though it doubts the table", by: "TestDoubt", edits: []edit{
-		{"poll.go", "a.polled.Store(err == nil && !p.doubted)", "a.polled.Store(err == nil)"}}},
+		{"poll.go", "p.polled.Store(err == nil && !p.doubted)", "p.polled.Store(err == nil)"}}},
 	{name: "P3: a row of a tombstone is not served", by: "TestPoll", edits: []edit{
 		{"poll.go", "		t.Deleted, t.Step, t.Updated = false, row.Step, Now()\n", ""}}},
 	{name: "P3: a tag is alive below what was in use", by: "TestPoll", edits: []edit{

@@ -32,7 +32,10 @@ const (
 // All that it finds while it reads may be old. So each tag in question is looked at again: the record first, then the
 // row under its lock, then a compare-and-set on that record.
 type poll struct {
-	a       *Allocator
+	a      *Allocator
+	polled atomic.Bool // the last comparison was a success
+
+	// Of run.
 	round   uint8
 	ahead   map[string]int64 // P4: rows above their record in the last poll
 	missing map[string]bool  // P2: records without a row in the last poll
@@ -41,9 +44,10 @@ type poll struct {
 	warned  bool             // of rows that cannot be served
 }
 
-// keepRows polls until the allocator is closed.
-func (a *Allocator) keepRows() {
-	p := &poll{a: a, ahead: make(map[string]int64), missing: make(map[string]bool), shadows: make(map[string]bool)}
+// run polls until the allocator is closed.
+func (p *poll) run() {
+	a := p.a
+	p.ahead, p.missing, p.shadows = make(map[string]int64), make(map[string]bool), make(map[string]bool)
 	for synced, lost := false, false; ; {
 		wait := a.cfg.Refresh
 		ctx, cancel := context.WithTimeout(a.ctx, max(a.cfg.Refresh, attemptTimeout))
@@ -70,7 +74,7 @@ func (a *Allocator) keepRows() {
 			err = p.once(a.ctx)
 		}
 		cancel()
-		a.polled.Store(err == nil && !p.doubted)
+		p.polled.Store(err == nil && !p.doubted)
 		if err != nil && a.ctx.Err() == nil {
 			a.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
 		}
@@ -81,7 +85,7 @@ func (a *Allocator) keepRows() {
 }
 
 // Polled reports whether the last comparison with the database was a success, and found no reason to doubt the table.
-func (a *Allocator) Polled() bool { return a.polled.Load() }
+func (a *Allocator) Polled() bool { return a.rows.polled.Load() }
 
 // once compares all rows with the index, and then looks at the tags in question.
 func (p *poll) once(ctx context.Context) error {
@@ -187,7 +191,7 @@ func (p *poll) all(ctx context.Context, names []string, ahead map[string]int64) 
 	each(len(names), rowsAtOnce, func(i int) {
 		ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 		defer cancel()
-		err := p.a.settle(ctx, names[i], ahead[names[i]])
+		err := p.settle(ctx, names[i], ahead[names[i]])
 		if errors.Is(err, ErrUnavailable) { // any other error is about this tag alone; the next poll looks at it again
 			failed.Store(&err)
 		}
@@ -214,7 +218,8 @@ func each(n, atOnce int, f func(i int)) {
 
 // settle makes the row and the record of a tag equal. ahead is how far the row was above the record in the last poll;
 // 0: it was not.
-func (a *Allocator) settle(ctx context.Context, name string, ahead int64) error {
+func (p *poll) settle(ctx context.Context, name string, ahead int64) error {
+	a := p.a
 	s, err := a.claims.load(ctx, name)
 	if err == nil && s.Revision == 0 { // P1
 		_, err = a.claims.adopt(ctx, name)

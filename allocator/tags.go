@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,9 +19,17 @@ const (
 	changeFresh = time.Second
 )
 
+// admin is what operators do with tags, and how they are listed. Its methods are those of the [Allocator] that has it.
+type admin struct {
+	of     *Allocator
+	cfg    *Config
+	claims *claims
+	listed atomic.Bool // the watch has brought all records once
+}
+
 // Get returns the record of a tag. A tag that has only a row in the database gets its record. Errors: ErrUnknownTag, as
 // ErrDeleted of a deleted tag, ErrDamaged, ErrNewer.
-func (a *Allocator) Get(ctx context.Context, tag string) (Stored, error) {
+func (a *admin) Get(ctx context.Context, tag string) (Stored, error) {
 	s, err := a.claims.load(ctx, tag)
 	if err == nil && s.Revision == 0 {
 		s, err = a.claims.adopt(ctx, tag)
@@ -32,13 +41,13 @@ func (a *Allocator) Get(ctx context.Context, tag string) (Stored, error) {
 }
 
 // Load returns the record of a tag as it is, that of a deleted one too. Its Revision is 0 if there is none.
-func (a *Allocator) Load(ctx context.Context, tag string) (Stored, error) {
+func (a *admin) Load(ctx context.Context, tag string) (Stored, error) {
 	return a.cfg.Records.Load(ctx, tag)
 }
 
 // List returns the tags that a query asks for, in the order of bytes, without tombstones. A tag whose record cannot be
 // used has only its name. It waits until the watch has brought all records once.
-func (a *Allocator) List(ctx context.Context, q Query) ([]Tag, error) {
+func (a *admin) List(ctx context.Context, q Query) ([]Tag, error) {
 	if !a.listed.Load() {
 		if err := a.cfg.Records.Sync(ctx); err != nil {
 			return nil, fmt.Errorf("%w: the tags are not all known yet: %w", ErrUnavailable, err)
@@ -64,7 +73,7 @@ func (a *Allocator) List(ctx context.Context, q Query) ([]Tag, error) {
 }
 
 // loadAll reads the records of these names, without those that are gone by now.
-func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) {
+func (a *admin) loadAll(ctx context.Context, names []string) ([]Tag, error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	tags := make([]Tag, len(names))
@@ -86,7 +95,7 @@ func (a *Allocator) loadAll(ctx context.Context, names []string) ([]Tag, error) 
 // at least at seen. With onlyNew it adds none that was in use. A max_id above 1 says that all IDs below are in use;
 // then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has or had another kind, of these a
 // LostError; ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
-func (a *Allocator) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (Stored, error) {
+func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
 		return Stored{}, lost
@@ -105,7 +114,7 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64, onlyNew bool)
 			asked = true
 			return s.Tag, errAgain // the answers took their time, and another creation may have been faster
 		}
-		known := others.Merge(a.Known(t.Name))
+		known := others.Merge(a.of.Known(t.Name))
 		known.End = max(known.End, seen)
 		if (s.Revision == 0 || damage != nil) && known.Order != Trend && known.Order != t.Order {
 			return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(known.Order))
@@ -134,7 +143,7 @@ func (a *Allocator) Create(ctx context.Context, t Tag, seen int64, onlyNew bool)
 }
 
 // Complete makes the row of a tag that has none: its creation may have ended before. Errors: ErrUncertain.
-func (a *Allocator) Complete(ctx context.Context, t Tag) error {
+func (a *admin) Complete(ctx context.Context, t Tag) error {
 	if t.Order != Trend || a.cfg.Numbers == nil {
 		return nil
 	}
@@ -142,7 +151,7 @@ func (a *Allocator) Complete(ctx context.Context, t Tag) error {
 	if err == nil && row.MaxID == 0 {
 		var known Known
 		if known, err = a.cfg.Ask(ctx, t.Name); err == nil { // the record may have been set back
-			end := max(t.MaxID, row.Mark, known.End, a.Seen(t.Name))
+			end := max(t.MaxID, row.Mark, known.End, a.of.Seen(t.Name))
 			err = a.cfg.Numbers.Add(ctx, Row{Name: t.Name, MaxID: end, Step: t.Step, Description: t.Description})
 		}
 	}
@@ -153,7 +162,7 @@ func (a *Allocator) Complete(ctx context.Context, t Tag) error {
 }
 
 // keyFor returns the ID of the key of a new opaque tag. A name has one key in each domain, so it must keep its domain.
-func (a *Allocator) keyFor(ctx context.Context, t Tag, s Stored, known Known, explicit bool) (string, error) {
+func (a *admin) keyFor(ctx context.Context, t Tag, s Stored, known Known, explicit bool) (string, error) {
 	used := s.KeyID == "" && known.End > 1
 	switch {
 	case s.KeyID != "":
@@ -170,7 +179,7 @@ func (a *Allocator) keyFor(ctx context.Context, t Tag, s Stored, known Known, ex
 }
 
 // opaqueBefore says what shows that there are, or were, opaque tags; empty: nothing.
-func (a *Allocator) opaqueBefore(ctx context.Context) (sign string, err error) {
+func (a *admin) opaqueBefore(ctx context.Context) (sign string, err error) {
 	if err = a.cfg.Records.Err(); err == nil {
 		err = a.cfg.Records.Sync(ctx)
 	}
@@ -189,7 +198,7 @@ func (a *Allocator) opaqueBefore(ctx context.Context) (sign string, err error) {
 
 // addRow makes the row of a new tag. If the database refuses it for good, the record becomes a tombstone: nothing was
 // handed out.
-func (a *Allocator) addRow(ctx context.Context, t Tag) error {
+func (a *admin) addRow(ctx context.Context, t Tag) error {
 	switch {
 	case a.cfg.Numbers == nil:
 		return nil
@@ -214,7 +223,7 @@ func (a *Allocator) addRow(ctx context.Context, t Tag) error {
 }
 
 // mayHave returns what the database has of a name. If that is a tag of another kind it is an error.
-func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err error) {
+func (a *admin) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err error) {
 	if a.cfg.Numbers == nil {
 		return row, nil
 	}
@@ -238,7 +247,7 @@ func (a *Allocator) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err 
 // Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below
 // the present one; ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a typo,
 // see [Tag.CheckLoss].
-func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
+func (a *admin) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
 	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {
 			return s.Tag, err
@@ -249,7 +258,7 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 			}
 		}
 		// The records were set back: else nobody would obey the change.
-		if _, rules := a.Forbids(tag); rules.Version > s.Version {
+		if _, rules := a.of.Forbids(tag); rules.Version > s.Version {
 			s.Rules = rules
 		}
 		was = s.Tag
@@ -268,7 +277,7 @@ func (a *Allocator) Change(ctx context.Context, tag string, c Change, force bool
 
 // there is the error of a record that cannot be changed or deleted. A tag that has only a row in the database gets its
 // record first.
-func (a *Allocator) there(ctx context.Context, tag string, s Stored, damage error) error {
+func (a *admin) there(ctx context.Context, tag string, s Stored, damage error) error {
 	if damage != nil || s.Revision != 0 {
 		return damage
 	}
@@ -280,12 +289,12 @@ func (a *Allocator) there(ctx context.Context, tag string, s Stored, damage erro
 
 // Delete removes a tag and returns its tombstone, whose end is at least that of all that is known to be in use. Errors:
 // ErrUnknownTag; ErrUncertain if it may have happened.
-func (a *Allocator) Delete(ctx context.Context, tag string) (Stored, error) {
+func (a *admin) Delete(ctx context.Context, tag string) (Stored, error) {
 	return a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {
 			return s.Tag, err
 		}
-		t, err := s.Delete(a.Seen(tag))
+		t, err := s.Delete(a.of.Seen(tag))
 		if err != nil || a.cfg.Numbers == nil || s.Order != Trend {
 			return t, err
 		}
@@ -304,7 +313,7 @@ var errAgain = errors.New("the record has changed")
 // amend lets f make the new record of a tag and writes it, again and again until no other generator was first. f may be
 // called several times. damage is why the record that there is cannot be used. then is done after the write. The new
 // record is in force here when amend returns.
-func (a *Allocator) amend(
+func (a *admin) amend(
 	ctx context.Context, tag string, f func(s Stored, damage error) (Tag, error), then func(Tag) error,
 ) (Stored, error) {
 	for wait := firstRace; ; wait = min(2*wait, lastRace) {
@@ -334,7 +343,7 @@ func (a *Allocator) amend(
 					return made, err
 				}
 			}
-			a.reconcile(Update{Stored: made}, true)
+			a.of.reconcile(Update{Stored: made}, true)
 			return made, nil
 		case !errors.Is(err, ErrConflict):
 			return Stored{}, err
@@ -346,7 +355,7 @@ func (a *Allocator) amend(
 
 // Outvote writes the rules of a record again, with a version above one that a generator has in force. After a restore
 // of the store a version may have been given twice. It returns the record that is there.
-func (a *Allocator) Outvote(ctx context.Context, s Stored, version int64) (Stored, error) {
+func (a *admin) Outvote(ctx context.Context, s Stored, version int64) (Stored, error) {
 	return a.amend(ctx, s.Name, func(now Stored, damage error) (Tag, error) {
 		if damage != nil || now.present() != nil || now.Version > max(version, s.Version) { // another operator was faster
 			return now.Tag, errors.Join(damage, now.present())
