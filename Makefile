@@ -19,7 +19,7 @@ MUTATED     ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build 
 SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 # The fuzz targets, as package:name.
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus/events:FuzzParse bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON bus/gateway:FuzzV1 \
-               allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine bus/kvstore:FuzzTagRecord \
+               allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine allocator:FuzzAccept bus/kvstore:FuzzTagRecord \
                bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeMaster bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile cmd/leaf:FuzzEventDetails
 

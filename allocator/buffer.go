@@ -28,6 +28,7 @@ type buffer struct {
 	segments []Segment // [0] is being handed out
 	pending  Range     // reserved, and about to become a segment
 	spent    Range     // the last one of which every ID was handed out
+	given    []Given   // that generators handed over when they stopped, with who claimed it, up to mostGiven
 	heard    []Range   // reserved by others since the present request to the store was sent, up to maxHeard
 	left     int64     // IDs in segments
 	saved    bool      // they are for the requests that wait, because the first of these needs more
@@ -131,16 +132,17 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 	b.trimLocked()
 }
 
-// discardLocked drops the segments that overlap r, which another generator holds too, a
-// pending one included, and returns them as they were reserved, and so the last range that was used up, once.
-func (b *buffer) discardLocked(r Range) (held []Range) {
+// discardLocked drops the segments that overlap r, which another generator holds too, a pending one included, and returns
+// them as they were reserved, and so the last range that was used up, once. What the run that claimed r has handed over
+// is no overlap.
+func (b *buffer) discardLocked(r Range, run string) (held []Range) {
 	if b.pending.Overlaps(r) {
 		held, b.pending = append(held, b.pending), Range{}
 	}
 	kept := b.segments[:0]
 	b.left = 0
 	for _, s := range b.segments {
-		if s.Overlaps(r) {
+		if s.Overlaps(r) && !b.givenByLocked(run, s.Range) {
 			held = append(held, s.Range)
 			continue
 		}
@@ -148,7 +150,7 @@ func (b *buffer) discardLocked(r Range) (held []Range) {
 		b.left += s.Last - s.Next + 1
 	}
 	b.segments = kept
-	if b.spent.Overlaps(r) {
+	if b.spent.Overlaps(r) && !b.givenByLocked(run, b.spent) {
 		held, b.spent = append(held, b.spent), Range{}
 	}
 	return held

@@ -27,7 +27,7 @@ func TestMutations(t *testing.T) {
 		Env:  []string{"LEAF_TEST_WORLDS=4500"},
 	}
 	all := slices.Concat(mutations, promiseMutations, simulatedMutations, claimMutations, pollMutations, reconcileMutations, strictMutations,
-		rulesMutations)
+		rulesMutations, handOverMutations)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			if m.by == "" {
@@ -167,7 +167,7 @@ var mutations = []mutation{
 	{name: "one ID that two hold is no overlap at the beginning", by: "TestOverlap", edits: []edit{{"range.go",
 		"&& other.First <= r.Last }", "&& other.First < r.Last }"}}},
 	{name: "all that is in memory is dropped", by: "TestOverlap", edits: []edit{{"buffer.go",
-		"		if s.Overlaps(r) {", "		if true {"}}},
+		"		if s.Overlaps(r) &&", "		if (true || s.Overlaps(r)) &&"}}},
 	{name: "what stays in memory is not counted", by: "TestOverlap", edits: []edit{{"buffer.go",
 		"			continue\n		}\n		kept = append(kept, s)\n		b.left += s.Last - s.Next + 1\n	}\n", "			continue\n		}\n		kept = append(kept, s)\n	}\n"}}},
 	{name: "a pending range that two hold is used", by: "TestOverlapWhilePending", edits: []edit{{"refill.go",
@@ -195,9 +195,9 @@ var mutations = []mutation{
 	{name: "only the last IDs of a used-up range are remembered", by: "TestOverlapOfAUsedRange", edits: []edit{{"buffer.go",
 		"			b.spent = s.Range\n", "			b.spent = Range{s.Next, s.Last}\n"}}},
 	{name: "a range that was used up is not compared", by: "TestOverlapOfAUsedRange", edits: []edit{{"buffer.go",
-		"	if b.spent.Overlaps(r) {", "	if false {"}}},
+		"	if b.spent.Overlaps(r) &&", "	if false &&"}}},
 	{name: "a range that was used up is compared with nothing", by: "TestOverlapOfAUsedRange", edits: []edit{{"buffer.go",
-		"	if b.spent.Overlaps(r) {", "	if b.spent.First > 0 {"}}},
+		"	if b.spent.Overlaps(r) &&", "	if b.spent.First > 0 &&"}}},
 	{name: "a range that was used up is reported again and again", by: "TestOverlapOfAUsedRange", edits: []edit{{"buffer.go",
 		"held, b.spent = append(held, b.spent), Range{}", "held = append(held, b.spent)"}}},
 	{name: "a generator that drops a range does not report it", by: "TestOverlap", edits: []edit{{"reconcile.go",

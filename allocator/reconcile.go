@@ -71,7 +71,7 @@ func (a *Allocator) reconcile(u Update, pushed bool) {
 		a.claims.note(s)
 	}
 	if s.Last.Run != a.cfg.Run && s.Last.First > 0 {
-		a.overlap(s.Name, Range{s.Last.First, s.Last.Last})
+		a.overlap(s.Name, Range{s.Last.First, s.Last.Last}, s.Last.Run)
 	}
 	a.apply(s, u.First || s.Revision >= was.revision)
 	if !pushed && (u.First || s.Revision > was.revision) && (s.MaxID < was.end || a.newerRules(s)) {
@@ -136,18 +136,18 @@ func (a *Allocator) unusable(s Stored, why error, isNew bool) {
 	}
 }
 
-// overlap notes that another run has claimed a range. If this one holds the same IDs, the
-// store went backwards unnoticed. Then this generator drops what is left of them, and pushes
-// its own record, so that the other one drops the rest too.
-func (a *Allocator) overlap(tag string, r Range) {
+// overlap notes that another run has claimed a range; no run: one that is not known any more. If this generator holds
+// the same IDs, and not from that run, the store went backwards unnoticed. Then it drops what is left of them, and pushes
+// its own record, so that the other one drops the rest too. It reports whether it held any.
+func (a *Allocator) overlap(tag string, r Range, run string) bool {
 	b := a.lockedBuffer(tag)
 	if b == nil {
-		return
+		return false
 	}
 	if b.loading && len(b.heard) < maxHeard {
 		b.heard = append(b.heard, r) // the store may be about to return the same
 	}
-	held := b.discardLocked(r)
+	held := b.discardLocked(r, run)
 	for _, h := range held {
 		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: h.Last + 1, Action: Dropped,
 			InDoubt: Range{max(h.First, r.First), min(h.Last, r.Last)}})
@@ -163,6 +163,7 @@ func (a *Allocator) overlap(tag string, r Range) {
 		claim := Claim{First: h.First, Last: h.Last, Node: a.cfg.Node, Run: a.cfg.Run, Time: Now()}
 		a.cfg.Push(Stored{Tag: Tag{Name: tag, MaxID: h.Last + 1, Last: claim}}) // without a revision only the range counts
 	}
+	return len(held) > 0
 }
 
 // heals are the tags whose records are below what this generator knows. The zero value is not ready.

@@ -184,7 +184,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	a.cfg.Push(grant.Stored)
 	for _, r := range heard { // pushed before the answer came
 		if r.Overlaps(grant.Range) {
-			a.overlap(b.tag, r)
+			a.overlap(b.tag, r, "")
 		}
 	}
 

@@ -56,6 +56,7 @@ type Generator struct {
 	segments, snowflakes *issuer
 	counts               counts
 	borrows              borrows              // from other generators
+	rooms                rooms                // for what others hand over
 	steps                chan chan<- struct{} // asks serve to look at the queue groups; serve closes what it receives
 	requests             tasks                // requests that wait, or ask the store
 	concealing           *concealing          // batches of opaque tags
@@ -209,11 +210,14 @@ func (g *Generator) stop(r *run, why error) {
 	ctx, cancel := g.drainTime()
 	defer cancel()
 	if why == nil {
-		g.handOver(ctx)
+		g.awaitOthers(ctx)
 	}
 	g.leave(r)
 	if why == nil {
 		g.requests.wait(ctx)
+		r.work.stop() // no refill brings more
+		g.handOver(ctx)
+		g.requests.wait(ctx) // those that came meanwhile borrow
 	}
 
 	// Refuse the requests that still wait.

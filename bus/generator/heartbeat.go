@@ -164,18 +164,18 @@ func (g *Generator) peersKnown(now time.Time) bool {
 	})
 }
 
-// handOverTime is a little longer than it takes to hear a heartbeat and to enter a queue group.
-const handOverTime = 100 * time.Millisecond
+// othersTime is a little longer than it takes to hear a heartbeat and to enter a queue group.
+const othersTime = 100 * time.Millisecond
 
-// handOver waits while generators that had stepped aside come back, because they have heard that this one leaves.
+// awaitOthers waits while generators that had stepped aside come back, because they have heard that this one leaves.
 // Without it a request could find no generator. If there is no other generator, it refuses new requests while those
 // wait that were accepted, or until another generator comes, so that callers learn why they get no IDs.
-func (g *Generator) handOver(ctx context.Context) {
+func (g *Generator) awaitOthers(ctx context.Context) {
 	newcomer := g.group.awaitNewcomer()
 	switch {
 	case !g.cfg.Conn.IsConnected():
 	case len(g.group.present(time.Now())) > 0:
-		time.Sleep(handOverTime)
+		time.Sleep(othersTime)
 	default:
 		select {
 		case <-g.probe(ctx): // what came before is accepted

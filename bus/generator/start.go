@@ -29,10 +29,12 @@ const (
 func (g *Generator) listen() error {
 	before := g.cfg.Conn.LastError()
 	handlers := map[string]nats.MsgHandler{
-		wire.SubjectPresence:      g.heardHeartbeat,
-		wire.SubjectRecord:        g.exchange.heardPush,
-		wire.SubjectKnows:         g.exchange.heardKnows,
-		takeSubject(g.group.self): g.heardTake,
+		wire.SubjectPresence:                  g.heardHeartbeat,
+		wire.SubjectRecord:                    g.exchange.heardPush,
+		wire.SubjectKnows:                     g.exchange.heardKnows,
+		takeSubject(g.group.self):             g.heardTake,
+		wire.SubjectRoom + "." + g.group.self: g.heardRoom,
+		wire.SubjectGive + "." + g.group.self: g.heardGive,
 
 		adminSubject(g.group.self) + ".>": g.admin.heard,
 	}

@@ -60,10 +60,7 @@ var breakages = []breakage{
 		name: "lent-and-kept",
 		why:  "A generator lends IDs to another one and keeps them, so both hand them out.",
 		edits: []edit{
-			{"bus/generator/borrow.go",
-				"		return s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)\n",
-				"		ranges, w, err := s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)\n" +
-					"		g.alloc.Keep(req.Tag, ranges)\n		return ranges, w, err\n"},
+			{"bus/generator/lend.go", "	return ranges, refills, err\n", "	g.alloc.Keep(req.Tag, ranges)\n	return ranges, refills, err\n"},
 			{"allocator/allocator.go", "// Seen is the end of all ranges", `// Keep puts IDs that were lent back into memory.
 func (a *Allocator) Keep(tag string, ranges []Range) {
 	b := a.lockedBuffer(tag)

@@ -16,6 +16,8 @@ const (
 	SubjectRecord   = "leaf.internal.record"   // a record that was written; with a reply subject, each generator answers what it has in force
 	SubjectKnows    = "leaf.internal.knows"    // asks what is known of tags that have no record; each generator answers
 	SubjectTake     = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs of a tag
+	SubjectRoom     = "leaf.internal.room"     // then a dot and the run of the generator that is asked whether it has room for IDs
+	SubjectGive     = "leaf.internal.give"     // then a dot and the run of the generator that gets unused IDs from one that stops
 	SubjectInbox    = "leaf.internal.inbox"    // begins the subjects on which generators get answers, such as keys of opaque tags
 	SubjectAdmin    = "leaf.internal.admin"    // then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
 )

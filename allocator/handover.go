@@ -1,0 +1,199 @@
+package allocator
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+)
+
+// A generator that stops hands its unused IDs over to others, so that they are no gap. Each range goes to one generator,
+// once, after it has left memory: if the message is lost, it is a gap.
+//
+//	the one that stops, after Run has returned    Unused → (the other: Room) → Yield → (the other: Accept)
+//
+// Nothing of a strict tag is in memory, so nothing is handed over.
+
+const (
+	// mostSegments bounds the segments of a tag in memory with those that were handed over: two of its own, and those of
+	// the generators that stop one after the other. The rest is a gap.
+	mostSegments = 8
+	// mostGiven bounds what is remembered of ranges that were handed over.
+	mostGiven = 2 * mostSegments
+)
+
+// Given is a range that a generator hands over. Its JSON is that of messages between generators.
+type Given struct {
+	First int64  `json:"first,string"`
+	Last  int64  `json:"last,string"`
+	Run   string `json:"run"` // of the generator that claimed it
+}
+
+// Gift is what a generator hands over of one tag.
+type Gift struct {
+	Tag    string  `json:"tag"`
+	Ranges []Given `json:"ranges"`
+}
+
+// Unused returns the tags of which IDs are in memory. Those with most of them come first.
+func (a *Allocator) Unused() []string {
+	type has struct {
+		tag  string
+		left int64
+	}
+	var all []has
+	for _, b := range a.all() {
+		b.mu.Lock()
+		if b.left > 0 && b.strict == nil {
+			all = append(all, has{b.tag, b.left})
+		}
+		b.mu.Unlock()
+	}
+	slices.SortFunc(all, func(x, y has) int { return cmp.Compare(y.left, x.left) })
+	tags := make([]string, len(all))
+	for i, h := range all {
+		tags[i] = h.tag
+	}
+	return tags
+}
+
+// Yield takes the unused IDs of these tags out of memory, for another generator. Call it after [Allocator.Run] has
+// returned, because a refill could bring more.
+func (a *Allocator) Yield(tags []string) (gifts []Gift) {
+	for _, tag := range tags {
+		b := a.lockedBuffer(tag)
+		if b == nil {
+			continue
+		}
+		gift := Gift{Tag: tag}
+		for _, s := range b.segments {
+			run := a.cfg.Run
+			if i := slices.IndexFunc(b.given, func(g Given) bool { return s.Overlaps(g.ids()) }); i >= 0 {
+				run = b.given[i].Run
+			}
+			gift.Ranges = append(gift.Ranges, Given{s.Next, s.Last, run})
+		}
+		if len(gift.Ranges) > 0 && b.strict == nil {
+			gifts = append(gifts, gift)
+			b.segments, b.left = nil, 0
+			a.recountLocked(b)
+		}
+		b.mu.Unlock()
+	}
+	return gifts
+}
+
+// Room is where the IDs go that another generator hands over. It is made before that one takes them out of its memory:
+// what an operator changes meanwhile is in force there or here.
+type Room struct {
+	allocator *Allocator
+	of        map[string]*buffer
+}
+
+// Room makes room for IDs of these tags. It reads the records of those that are not in memory.
+func (a *Allocator) Room(ctx context.Context, tags []string) *Room {
+	r := &Room{allocator: a, of: make(map[string]*buffer)}
+	buffers := make([]*buffer, len(tags))
+	each(len(tags), maxLoads, func(i int) { buffers[i] = a.room(ctx, tags[i]) })
+	for i, b := range buffers {
+		if b != nil {
+			r.of[tags[i]] = b
+		}
+	}
+	return r
+}
+
+// room returns the buffer of a tag that has room for more segments; nil: there is none.
+func (a *Allocator) room(ctx context.Context, tag string) *buffer {
+	b, err := a.buffer(tag)
+	if err != nil {
+		return nil
+	}
+	b.mu.Lock()
+	known := b.stepper.base > 0
+	b.mu.Unlock()
+	if !known || a.cfg.Index.Order(tag) != Trend {
+		s, err := a.claims.load(ctx, tag)
+		if err == nil && s.Order.Domain() != "" {
+			err = a.claims.keys.Load(ctx, s.Tag)
+		}
+		if err == nil && s.present() == nil {
+			a.reconcile(Update{Stored: s}, true) // an older record than was heard of makes nothing known
+		}
+	}
+	b.mu.Lock()
+	known = b.stepper.base > 0
+	hasRoom := known && !b.gone && b.strict == nil && len(b.segments) < mostSegments
+	b.mu.Unlock()
+	if !known {
+		a.forget(b)
+	}
+	if !hasRoom {
+		return nil
+	}
+	return b
+}
+
+// Tags returns the tags that there is room for.
+func (r *Room) Tags() (tags []string) {
+	for tag := range r.of {
+		tags = append(tags, tag)
+	}
+	return tags
+}
+
+// Accept takes what another generator hands over into memory, and returns how many IDs that are. First they are in use
+// for good: in the marks. Then they are compared with what is in memory, and with what operators have set.
+func (r *Room) Accept(gifts []Gift) (n int64) {
+	a := r.allocator
+	gifts = slices.DeleteFunc(gifts, func(g Gift) bool { return r.of[g.Tag] == nil })
+	for i, g := range gifts {
+		gifts[i].Ranges = slices.DeleteFunc(g.Ranges, func(g Given) bool {
+			return g.First < 1 || g.Last < g.First || g.Last == math.MaxInt64 || g.Run == "" || g.Run == a.cfg.Run
+		})
+		for _, given := range gifts[i].Ranges {
+			a.cfg.Index.Observe(g.Tag, given.Last+1)
+		}
+	}
+	if err := a.cfg.Index.flush(); err != nil {
+		a.cfg.Log.Warn("the marks of IDs that another generator hands over cannot be written", "error", err)
+	}
+	for _, g := range gifts {
+		ranges := slices.DeleteFunc(g.Ranges, func(given Given) bool { return a.overlap(g.Tag, given.ids(), given.Run) })
+		n += a.accept(r.of[g.Tag], ranges)
+	}
+	return n
+}
+
+// accept takes ranges into memory, as many as there is room for. The oldest IDs are handed out first.
+func (a *Allocator) accept(b *buffer, ranges []Given) (n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone || b.strict != nil || a.ctx.Err() != nil { // it may hand over its own IDs by now
+		return 0
+	}
+	n = -b.left
+	for _, g := range ranges {
+		here := slices.ContainsFunc(b.segments, func(s Segment) bool { return s.Overlaps(g.ids()) })
+		before := slices.ContainsFunc(b.given, func(old Given) bool { return g.ids().Overlaps(old.ids()) })
+		if here || before || b.pending.Overlaps(g.ids()) || len(b.segments) >= mostSegments {
+			continue
+		}
+		b.given = append(b.given[max(0, len(b.given)+1-mostGiven):], g)
+		b.segments = append(b.segments, Segment{Range: g.ids(), Next: g.First})
+	}
+	slices.SortFunc(b.segments, func(x, y Segment) int { return cmp.Compare(x.First, y.First) })
+	b.trimLocked()
+	n += b.left
+	b.serveLocked()
+	b.saved = b.waiters.n > 0
+	a.recountLocked(b)
+	return n
+}
+
+func (g Given) ids() Range { return Range{g.First, g.Last} }
+
+// givenByLocked reports whether the run that claimed a range has handed it over.
+func (b *buffer) givenByLocked(run string, r Range) bool {
+	return slices.ContainsFunc(b.given, func(g Given) bool { return g.Run == run && g.ids().Overlaps(r) })
+}

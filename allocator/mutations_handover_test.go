@@ -1,0 +1,34 @@
+//go:build mutations
+
+package allocator_test
+
+var handOverMutations = []mutation{
+	{name: "what is handed over stays in memory", by: "TestHandOver", edits: []edit{{"handover.go",
+		"			b.segments, b.left = nil, 0\n", ""}}},
+	{name: "what was handed over is dropped at a late claim", by: "TestHandOver", edits: []edit{{"buffer.go",
+		"s.Overlaps(r) && !b.givenByLocked(run, s.Range)", "s.Overlaps(r)"}}},
+	{name: "what was handed over and used is an alert at a late claim", by: "TestHandOver", edits: []edit{{"buffer.go",
+		"b.spent.Overlaps(r) && !b.givenByLocked(run, b.spent)", "b.spent.Overlaps(r)"}}},
+	{name: "what was handed over is not dropped at another claim", by: "TestHandOver", edits: []edit{{"handover.go",
+		"return g.Run == run && g.ids().Overlaps(r)", "return g.ids().Overlaps(r)"}}},
+	{name: "the newest IDs that were handed over come first", by: "TestHandOver", edits: []edit{{"handover.go",
+		"return cmp.Compare(x.First, y.First)", "return cmp.Compare(y.First, x.First)"}}},
+	{name: "a range that goes on counts as a claim of its giver", by: "TestHandOverKeepsTheClaim", edits: []edit{{"handover.go",
+		"				run = b.given[i].Run\n", ""}}},
+	{name: "a range that is handed over twice is used twice", by: "TestAccept", edits: []edit{{"handover.go",
+		"here || before ||", "here || before && false ||"}}},
+	{name: "IDs that are handed over are below an operator's max_id", by: "TestAccept", edits: []edit{{"handover.go",
+		"	b.trimLocked()\n	n += b.left", "	b.floor = 0\n	b.trimLocked()\n	n += b.left"}}},
+	{name: "IDs are handed over to a tag that has left memory", by: "TestAccept", edits: []edit{{"handover.go",
+		"	if b.gone || b.strict != nil ||", "	if b.strict != nil ||"}}},
+	{name: "IDs are handed over to a generator that has stopped", by: "TestAccept", edits: []edit{{"handover.go",
+		"	if b.gone || b.strict != nil || a.ctx.Err() != nil {", "	if b.gone || b.strict != nil {"}}},
+	{name: "more and more ranges are handed over", by: "TestAcceptIsBounded", edits: []edit{{"handover.go",
+		" || len(b.segments) >= mostSegments {", " {"}}},
+	{name: "what was handed over is not marked", by: "TestAcceptIsBounded", edits: []edit{{"handover.go",
+		"			a.cfg.Index.Observe(g.Tag, given.Last+1)\n", "			_ = given\n"}}},
+	{name: "what is handed over is not compared with memory", by: "TestAcceptWhatIsClaimed", edits: []edit{{"handover.go",
+		"return a.overlap(g.Tag, given.ids(), given.Run)", "return false"}}},
+	{name: "an old record makes room", by: "TestRoomByAnOldRecord", edits: []edit{{"handover.go",
+		"a.reconcile(Update{Stored: s}, true)", "a.apply(s, true)"}}},
+}

@@ -1,0 +1,202 @@
+package generator
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+// A generator that stops hands its unused IDs over to its peers, so that they are no gap.
+//
+//	Generator.stop
+//	└── handOver          for each peer that can serve, and for some tags at a time:
+//	    ├── room.<run>    names of tags → those that the peer has room for, and a token (heardRoom)
+//	    └── give.<run>    the ranges, once, after they have left memory; the token is good for one (heardGive)
+//
+// If an answer is lost, the ranges are a gap. They are never sent again.
+
+const (
+	// handOverWithin bounds the hand-over, roomWithin the wait for one answer, and a token lasts for giveWithin.
+	handOverWithin = time.Second
+	roomWithin     = 300 * time.Millisecond
+	giveWithin     = time.Second
+	// mostHandedOver bounds the tags of a message, and giftSize is the most that one of them takes, in bytes: its name, and
+	// eight ranges.
+	mostHandedOver = 256
+	giftSize       = 1200
+	// maxRooms bounds the tokens.
+	maxRooms = 100
+)
+
+// roomRequest asks whether a peer has room for IDs of these tags.
+type roomRequest struct {
+	Installation string   `json:"installation"`
+	Tags         []string `json:"tags"`
+}
+
+// roomReply names the tags for which there is room.
+type roomReply struct {
+	Token string   `json:"token,omitempty"`
+	Tags  []string `json:"tags"`
+}
+
+// giveRequest hands IDs over.
+type giveRequest struct {
+	Installation string           `json:"installation"`
+	Token        string           `json:"token"`
+	Gifts        []allocator.Gift `json:"gifts"`
+}
+
+// giveReply is how many IDs of them are in memory now.
+type giveReply struct {
+	IDs int64 `json:"ids"`
+}
+
+// rooms are those that wait for IDs, by token. Its methods are safe for concurrent use; the zero value is empty.
+type rooms struct {
+	mu sync.Mutex
+	of map[string]heldRoom
+}
+
+type heldRoom struct {
+	*allocator.Room
+	made time.Time
+}
+
+// open keeps a room, and returns its token; empty: there are too many.
+func (r *rooms) open(now time.Time, room *allocator.Room) (token string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.of, func(_ string, h heldRoom) bool { return apart(now, h.made) > giveWithin })
+	if len(r.of) >= maxRooms {
+		return ""
+	}
+	if r.of == nil {
+		r.of = make(map[string]heldRoom)
+	}
+	token = rand.Text()
+	r.of[token] = heldRoom{room, now}
+	return token
+}
+
+// take returns the room of a token once, if it is not too old; nil: there is none.
+func (r *rooms) take(now time.Time, token string) *allocator.Room {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, ok := r.of[token]
+	delete(r.of, token)
+	if !ok || apart(now, h.made) > giveWithin {
+		return nil
+	}
+	return h.Room
+}
+
+// receives reports whether this generator takes IDs over: it serves, is of the same installation, and knows what
+// operators have set.
+func (g *Generator) receives(installation string) bool {
+	return g.phase.serving.Load() && !g.phase.draining.Load() && installation == g.installation() &&
+		!g.maybeStale(Answer{Transport: NATS, begun: time.Now()})
+}
+
+// heardRoom makes room for what a peer wants to hand over.
+func (g *Generator) heardRoom(msg *nats.Msg) {
+	var req roomRequest
+	if err := json.Unmarshal(msg.Data, &req); err != nil || len(req.Tags) > mostHandedOver {
+		g.log.Warn("a question of another generator for room cannot be read", "error", err)
+		return
+	}
+	g.tasks.start(func() {
+		made, is := time.Now(), roomReply{}
+		if g.receives(req.Installation) {
+			ctx, cancel := context.WithTimeout(g.life, roomWithin)
+			room := g.alloc.Room(ctx, req.Tags)
+			cancel()
+			if is.Tags = room.Tags(); len(is.Tags) > 0 {
+				is.Token = g.rooms.open(made, room)
+			}
+		}
+		g.respond(msg.Reply, wire.Encode(is))
+	})
+}
+
+// heardGive takes over what a peer hands over.
+func (g *Generator) heardGive(msg *nats.Msg) {
+	var req giveRequest
+	if err := json.Unmarshal(msg.Data, &req); err != nil {
+		g.log.Warn("IDs that another generator hands over cannot be read: they are a gap", "error", err)
+		return
+	}
+	g.tasks.start(func() {
+		is := giveReply{}
+		if room := g.rooms.take(time.Now(), req.Token); room != nil && g.receives(req.Installation) {
+			is.IDs = room.Accept(req.Gifts)
+		}
+		g.respond(msg.Reply, wire.Encode(is))
+	})
+}
+
+// handOver hands the unused IDs over to the peers. Until it has ended, this generator knows what operators set.
+func (g *Generator) handOver(ctx context.Context) {
+	own := g.installation()
+	if own == "" || !g.cfg.Conn.IsConnected() || g.maybeStale(Answer{Transport: NATS, begun: time.Now()}) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverWithin)
+	defer cancel()
+	size := int(min(max(g.cfg.Conn.MaxPayload()/giftSize, 1), mostHandedOver))
+	tags, ids := g.alloc.Unused(), int64(0)
+	for _, run := range g.lenders("", g.segments.offers) {
+		var left []string // that this one has no room for
+		for ; len(tags) > 0 && ctx.Err() == nil; tags = tags[min(size, len(tags)):] {
+			some := tags[:min(size, len(tags))]
+			var room roomReply
+			if err := g.askPeer(ctx, wire.SubjectRoom+"."+run, roomRequest{own, some}, &room); err != nil {
+				g.log.Debug("a generator does not say whether it has room for IDs", "run", run, "error", err)
+				break
+			}
+			wanted := make(map[string]bool)
+			for _, tag := range room.Tags {
+				wanted[tag] = room.Token != ""
+			}
+			for _, tag := range some {
+				if !wanted[tag] {
+					left = append(left, tag)
+				}
+			}
+			var given giveReply
+			if len(wanted) == 0 || room.Token == "" {
+				continue
+			}
+			req := giveRequest{own, room.Token, g.alloc.Yield(room.Tags)}
+			if err := g.askPeer(ctx, wire.SubjectGive+"."+run, req, &given); err != nil {
+				g.log.Warn("a generator does not say whether it has taken IDs over: they may be a gap", "run", run, "error", err)
+			}
+			ids += given.IDs
+		}
+		tags = append(left, tags...)
+	}
+	g.log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", len(tags))
+}
+
+// askPeer sends one request to a peer, and reads its reply.
+func (g *Generator) askPeer(ctx context.Context, subject string, req, reply any) error {
+	ctx, cancel := context.WithTimeout(ctx, roomWithin)
+	defer cancel()
+	msg, err := g.cfg.Conn.RequestWithContext(ctx, subject, wire.Encode(req))
+	if err == nil {
+		err = bus.ReplyError(msg)
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(msg.Data, reply)
+}

@@ -1,0 +1,240 @@
+package generator_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// Generators stop one after the other, and start again. In the end every ID that was claimed was handed out or is in
+// memory, but for those of a strict tag, of which nothing is ever left.
+func TestHandOverLeavesNoGap(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	store := memory(t)
+	withInvoice(t, store)
+	for i := range 600 {
+		add(t, store, allocator.Tag{Name: fmt.Sprint("many", i), Step: 10})
+	}
+	add(t, store, allocator.Tag{Name: "order", Step: 1000})
+	one, _ := startIn(t, s, "one", "own", store, nil)
+	two, _ := startIn(t, s, "two", "own", store, nil)
+	testkit.Eventually(t, "the two hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
+	var ids allocatortest.Checker
+	take := func(r *running, tag string, n int64) {
+		t.Helper()
+		ranges, err := r.Take(t.Context(), tag, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tag == "order" {
+			ids.Add(ranges...)
+		}
+	}
+	for i := range 600 { // two has none of these in memory
+		take(one, fmt.Sprint("many", i), 1)
+	}
+	for n := range 3 {
+		for range 40 {
+			take(one, "order", 70)
+			take(two, "order", 30)
+			take(one, "invoice", 1)
+		}
+		testkit.Eventually(t, "refills have ended", func() bool { return len(one.State().Busiest) > 0 && one.Left("order") > 1000 })
+		before := one.Left("order") + two.Left("order")
+		if err := one.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if has := two.Left("order"); has < before {
+			t.Errorf("%d IDs are in memory, and there were %d before the stop", has, before)
+		}
+		restarted, _ := startIn(t, s, fmt.Sprint("again", n), "own", store, nil)
+		testkit.Eventually(t, "the two hear each other", func() bool { return two.Hears(restarted.node) && restarted.Hears(two.node) })
+		one, two = two, restarted
+	}
+	for i := range 600 {
+		if one.Left(fmt.Sprint("many", i))+two.Left(fmt.Sprint("many", i)) < 9 {
+			t.Fatalf("the IDs of many%d were not handed over", i)
+		}
+	}
+	handed, err := ids.Check()
+	if err != nil {
+		t.Error(err)
+	}
+	testkit.Eventually(t, "all IDs that were claimed are handed out or in memory", func() bool {
+		return handed+one.Left("order")+two.Left("order") == store.Snapshot()["order"].MaxID-1
+	})
+}
+
+// Callers ask while a generator stops and another one goes on. Each gets an ID, and none comes twice: what comes after the
+// hand-over is borrowed.
+func TestStopUnderLoad(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	store := memory(t)
+	add(t, store, allocator.Tag{Name: "order", Step: 100_000})
+	one, _ := startIn(t, s, "one", "own", store, nil)
+	two, _ := startIn(t, s, "two", "own", store, nil)
+	one.takeAll(t, "order", 1)
+	two.takeAll(t, "order", 1)
+	testkit.Eventually(t, "the two hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	sent, last := 0, false
+	for ; !last; sent++ {
+		if sent == 1000 {
+			go func() { stopped <- one.stop() }()
+		}
+		if err := nc.PublishRequest("leaf.segment.order", replies.Subject, nil); err != nil {
+			t.Fatal(err)
+		}
+		if sent%100 == 0 {
+			_ = nc.Flush()
+			select {
+			case err := <-stopped:
+				last = true
+				if err != nil {
+					t.Error(err)
+				}
+			default:
+			}
+		}
+	}
+	var ids allocatortest.Checker
+	for i := range sent {
+		msg, err := replies.NextMsg(testkit.Patience)
+		if err == nil {
+			err = bus.ReplyError(msg)
+		}
+		if err != nil {
+			t.Fatalf("answer %d of %d: %v", i, sent, err)
+		}
+		ranges, err := bus.ParseReply(msg.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids.Add(ranges...)
+	}
+	if n, err := ids.Check(); n != int64(sent) || err != nil {
+		t.Errorf("%d IDs for %d requests, %v", n, sent, err)
+	}
+}
+
+// heir answers as a generator named heir, which is not there, and which has room for all.
+func heir(t *testing.T, nc *nats.Conn, r *running, installation string) (rooms, gifts *atomic.Int64) {
+	t.Helper()
+	rooms, gifts = new(atomic.Int64), new(atomic.Int64)
+	for subject, f := range map[string]nats.MsgHandler{
+		wire.SubjectRoom + ".run-of-heir": func(msg *nats.Msg) {
+			rooms.Add(1)
+			var req struct{ Tags []string }
+			if err := json.Unmarshal(msg.Data, &req); err != nil {
+				t.Error(err)
+			}
+			_ = msg.Respond(wire.Encode(map[string]any{"token": "t", "tags": req.Tags}))
+		},
+		wire.SubjectGive + ".run-of-heir": func(*nats.Msg) { gifts.Add(1) }, // its answer is lost
+	} {
+		if _, err := nc.Subscribe(subject, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.report(t, nc, "heir", fmt.Sprintf(`,"segment":true,"created":"2099-01-01T00:00:00Z","installation":%q`, installation))
+	return rooms, gifts
+}
+
+// IDs whose receiver does not answer are a gap: they are not sent again, to nobody. A generator of another installation
+// gets none.
+func TestHandOverOnce(t *testing.T) {
+	t.Parallel()
+	for installation, want := range map[string]int64{"own": 1, "other": 0} {
+		t.Run(installation, func(t *testing.T) {
+			t.Parallel()
+			s := natskit.Start(t)
+			nc := natskit.Connect(t, s)
+			store := memory(t, "order")
+			one, _ := startIn(t, s, "one", "own", store, nil)
+			one.takeAll(t, "order", 1)
+			rooms, gifts := heir(t, nc, one, installation)
+			if err := one.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if rooms.Load() != want || gifts.Load() != want {
+				t.Errorf("it was asked %d times, and got %d gifts", rooms.Load(), gifts.Load())
+			}
+		})
+	}
+}
+
+// A generator takes IDs over from those of its installation alone, once for each token that it gave, while it serves and
+// knows what operators set.
+func TestReceives(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	one, _ := startIn(t, s, "one", "own", memory(t, "order"), func(cfg *generator.Config) { cfg.DrainTimeout = testkit.Patience })
+	one.takeAll(t, "order", 1)
+	testkit.Eventually(t, "the first segment is all that there is", func() bool { return one.Left("order") >= 9 })
+	request := func(subject, body string, reply any) {
+		t.Helper()
+		text, _ := ask(t, nc, subject+"."+one.RunID(), body)
+		if err := json.Unmarshal([]byte(text), reply); err != nil {
+			t.Fatalf("%s: %s, %v", subject, text, err)
+		}
+	}
+	first := int64(1000)
+	room := func(installation string) (token string) {
+		var reply struct{ Token string }
+		request(wire.SubjectRoom, fmt.Sprintf(`{"installation":%q,"tags":["order"]}`, installation), &reply)
+		return reply.Token
+	}
+	give := func(installation, token string) int64 {
+		var reply struct{ IDs int64 }
+		first += 100
+		request(wire.SubjectGive, fmt.Sprintf(`{"installation":%q,"token":%q,"gifts":[{"tag":"order","ranges":[{"first":"%d","last":"%d","run":"a"}]}]}`,
+			installation, token, first, first+9), &reply)
+		return reply.IDs
+	}
+	token := room("own")
+	for _, c := range []struct {
+		installation, token string
+		want                int64
+	}{{"own", "", 0}, {"own", "made up", 0}, {"own", token, 10}, {"own", token, 0}, {"other", room("own"), 0}, {"own", room("other"), 0}} {
+		if n := give(c.installation, c.token); n != c.want {
+			t.Errorf("%+v: it takes over %d IDs", c, n)
+		}
+	}
+	token = room("own")
+	one.HoldSegments()
+	if n := give("own", token); n != 0 {
+		t.Errorf("it takes over %d IDs, and does not know what operators have set", n)
+	}
+	if token := room("own"); token != "" {
+		t.Error("it has room, and does not know what operators have set")
+	}
+	for _, body := range []string{"", "garbage", `{"tags":7}`} {
+		for _, subject := range []string{wire.SubjectRoom, wire.SubjectGive} {
+			if err := nc.Publish(subject+"."+one.RunID(), []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, code := ask(t, nc, wire.SubjectTake+"."+one.RunID(), `{"installation":"own","count":1}`); code == "no responders" {
+		t.Error("it is gone")
+	}
+}
