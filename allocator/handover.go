@@ -115,7 +115,7 @@ func (a *Allocator) room(ctx context.Context, tag string) *buffer {
 	if !known || a.cfg.Index.Order(tag) != Trend {
 		s, err := a.claims.load(ctx, tag)
 		if err == nil && s.Order.Domain() != "" {
-			err = a.claims.keys.Load(ctx, s.Tag)
+			err = a.cfg.Keys.Load(ctx, s.Tag)
 		}
 		if err == nil && s.present() == nil {
 			a.reconcile(Update{Stored: s}, true) // an older record than was heard of makes nothing known
