@@ -38,7 +38,7 @@ type Server struct {
 
 	routes []string // of the configuration, by host and port
 
-	watch      watch
+	health     health
 	stopChecks context.CancelFunc
 	checking   sync.WaitGroup
 }
@@ -87,7 +87,7 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 	}
 	s := &Server{
 		ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
-		watch: watch{restart: make(chan struct{})}, stopChecks: func() {},
+		health: health{restart: make(chan struct{})}, stopChecks: func() {},
 	}
 	for _, route := range opts.Routes {
 		s.routes = append(s.routes, route.Host)
@@ -113,17 +113,7 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 }
 
 func (s *Server) start(opts *server.Options) error {
-	if err := prepareStore(s.dir); err != nil {
-		return err
-	}
-	var err error
-	switch {
-	case opts.Cluster.Port != 0:
-		err = s.setAside()
-	case len(opts.LeafNode.Remotes) == 0: // a leaf node can be a part of its hub's cluster
-		err = s.checkAlone()
-	}
-	if err != nil {
+	if err := s.prepareStore(opts); err != nil {
 		return err
 	}
 	s.ns.SetLoggerV2(s.log, opts.Debug, opts.Trace, opts.TraceVerbose)

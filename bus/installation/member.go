@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -28,26 +29,23 @@ type member struct {
 	Config
 	records *kvstore.Records
 
-	want              kvstore.Installation // the configuration, as it would be on record
-	first, last       int64                // the workers that may be taken
-	database, workers use                  // nil: not used
-	known             string               // the installation that the data folder belongs to; empty: none yet
-	confirmed         bool                 // the database has said before that it belongs to that installation
-	have              kvstore.Installation // the record, once it has joined
-	adopting          time.Time            // the first attempt to make the record again
+	want                kvstore.Installation // the configuration, as it would be on record
+	database, zooKeeper *use                 // nil: not used
+	known               string               // the installation that the data folder belongs to; empty: none yet
+	confirmed           bool                 // the database has said before that it belongs to that installation
+	have                kvstore.Installation // the record, once it has joined
+	adopting            time.Time            // the first attempt to make the record again
 }
 
-func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, error) {
-	m := &member{
-		Config: c, records: kvstore.NewRecords(c.State), first: first, last: last,
-		want: kvstore.Installation{Store: KindKV, Registry: KindKV, Layout: layout},
-	}
+func newMember(c Config, layout snowflake.Layout) (*member, error) {
+	m := &member{Config: c, records: kvstore.NewRecords(c.State)}
+	m.want = kvstore.Installation{Store: KindKV, Registry: KindKV, Layout: layout}
 	var err error
 	if m.known, err = c.Folder.read(fileInstallation); err != nil {
 		return nil, err
 	}
 	if c.Database != nil {
-		m.want.Store, m.database = KindMySQL, database{c.Database}
+		m.want.Store, m.database = KindMySQL, database(c.Database)
 		name, err := c.Folder.read(fileDatabase)
 		if err != nil {
 			return nil, err
@@ -55,12 +53,10 @@ func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, e
 		m.confirmed = m.known != "" && name == c.Database.Name()
 	}
 	if c.Workers != nil {
-		m.want.Registry, m.workers = KindZooKeeper, m.keeps(c.Workers)
+		m.want.Registry, m.zooKeeper = KindZooKeeper, zooKeeper(c.Workers)
 	}
 	return m, nil
 }
-
-func (m *member) keeps(r Registry) use { return zooKeeper{r, m.first, m.last} }
 
 // resumes returns the installation of the worker that may be used before join. With a
 // database that was not used before none may: the generator may be refused. Where the worker has
@@ -93,24 +89,21 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 		case then == join:
 			return m.enter(ctx, f)
 		case m.Adopt && m.known != "" && f.record&(free|tagsLeft) != 0:
-			if err := m.adopt(ctx, f); err != nil {
-				return generator.Identity{}, err
-			}
+			err = m.adopt(ctx, f)
 		case lost != nil: // begin may have used up the time of the context
-			return generator.Identity{}, lost
+			err = lost
 		case !begun && (then == create || then == wait && f.record == tagsLeft && m.known == ""):
 			// Where tags are left, begin knows which installation lost its record. Look again, also
 			// after an error: a replica that did not have the record yet may have answered.
-			begun, lost = true, begin(ctx)
-		case then != create:
+			begun, lost, err = true, begin(ctx), nil
+		case then == create && m.Adopt: // a mistyped --data-dir must not begin at 1
+			err = fmt.Errorf("%w: --adopt makes the record of the data folder's installation again, and this folder "+
+				"names none: name the right --data-dir. For a new installation, remove --adopt", allocator.ErrRefused)
+		case then == create:
+			err = m.create(ctx)
+		}
+		if err != nil {
 			return generator.Identity{}, err
-		case m.Adopt: // a mistyped --data-dir must not begin at 1
-			return generator.Identity{}, fmt.Errorf("%w: --adopt makes the record of the data folder's installation again, and this "+
-				"folder names none: name the right --data-dir. For a new installation, remove --adopt", allocator.ErrRefused)
-		default:
-			if err := m.create(ctx); err != nil {
-				return generator.Identity{}, err
-			}
 		}
 	}
 }
@@ -119,32 +112,30 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 // look has read that there is no record. So then it looks once more.
 func (m *member) look(ctx context.Context) *facts {
 	f := m.lookOnce(ctx)
-	if f.record == free && (f.database.found|f.zooKeeper.found)&unusable != 0 {
+	if f.record == free && f.finds(others|emptied|replaced|unfit) {
 		f = m.lookOnce(ctx)
 	}
 	return f
 }
 
-// lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join.
+// lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join. It does not ask a
+// database that is confirmed, nor a ZooKeeper if the record notes one: without it, segments can be served.
 func (m *member) lookOnce(ctx context.Context) *facts {
 	f := &facts{known: m.known, want: m.want}
 	m.lookAtRecord(ctx, f)
 	if f.record != ours && (f.record != free || m.known != "") {
-		f.database.found, f.zooKeeper.found = away, away
 		return f
 	}
+	if m.database != nil && !m.confirmed {
+		f.places = append(f.places, look{use: m.database})
+	}
+	if m.zooKeeper != nil && f.have.ZooKeeper == "" {
+		f.places = append(f.places, look{use: m.zooKeeper})
+	}
 	var looks sync.WaitGroup
-	looks.Go(func() {
-		if f.database.found = trusted; !m.confirmed {
-			f.database = lookAt(ctx, m.database, &f.have, false)
-		}
-	})
-	looks.Go(func() {
-		noted := zooKeeper{nil, m.first, m.last}.overlapping(&f.have, "")
-		if f.zooKeeper.found = trusted; m.workers == nil || noted.ID == "" || noted.Installation != f.have.ID {
-			f.zooKeeper = lookAt(ctx, m.workers, &f.have, false)
-		}
-	})
+	for i := range f.places {
+		looks.Go(func() { f.places[i] = f.places[i].use.look(ctx, &f.have, false) })
+	}
 	looks.Wait()
 	return f
 }
@@ -185,8 +176,7 @@ func (m *member) create(ctx context.Context) error {
 // lost.
 func (m *member) adopt(ctx context.Context, f *facts) error {
 	if saved, ok := m.Folder.Worker.Saved(); ok && saved.Layout != m.want.Layout {
-		f.have, f.have.Layout = m.want, saved.Layout
-		f.have.ID = m.known
+		f.have, f.have.Layout, f.have.ID = m.want, saved.Layout, m.known
 		return fmt.Errorf("%w: %w", allocator.ErrRefused, f.otherConfig())
 	}
 	if name, err := m.Folder.read(fileDatabase); err != nil || name != "" && m.database == nil {
@@ -218,11 +208,9 @@ func (m *member) write(ctx context.Context, id string, tags uint64) error {
 // folder waits for JetStream.
 func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identity, err error) {
 	m.have = f.have
-	for _, l := range []look{f.database, f.zooKeeper} {
-		if l.found&(unused|trusted) == 0 {
-			if m.have, err = m.admit(ctx, l.use); err != nil {
-				return identity, err
-			}
+	for _, l := range f.places {
+		if m.have, err = m.admit(ctx, l.use); err != nil {
+			return identity, err
 		}
 	}
 	if m.database != nil && !m.confirmed {
@@ -242,19 +230,16 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 	return generator.Identity{Installation: m.have.ID, Created: m.have.Created}, nil
 }
 
-// admit makes sure that a place belongs to the installation, and is the one that the record notes.
-// One that is free it claims. It returns the record.
-func (m *member) admit(ctx context.Context, u use) (kvstore.Installation, error) {
-	l := lookAt(ctx, u, &m.have, false)
-	if l.found == free {
-		l = lookAt(ctx, u, &m.have, true) // several may claim: what is there then counts
-	}
+// admit makes sure that a place belongs to the installation, and is the one that the record notes. It claims one that
+// is free: several may do so, and what is there then counts. It returns the record.
+func (m *member) admit(ctx context.Context, u *use) (kvstore.Installation, error) {
+	l := u.look(ctx, &m.have, *u.noted(&m.have) == "")
 	if err := l.verdict(m.have); err != nil {
 		return m.have, err
 	}
 	return kvstore.ChangeInstallation(ctx, m.State, func(have *kvstore.Installation) error {
 		if l.compare(have); l.found == ours { // another generator may have been first, with another place
-			u.note(have, l.id)
+			*u.noted(have) = l.id
 		}
 		return l.verdict(*have)
 	})
@@ -277,36 +262,24 @@ func (m *member) open(ctx context.Context) error {
 }
 
 // claimed is a registry in ZooKeeper. Nothing is asked of it before it is known to be the
-// installation's: all writes come after a List.
+// installation's: all writes come after a List. Several goroutines may find that out at once.
 type claimed struct {
 	Registry
 	m    *member
-	turn chan struct{} // taken by the goroutine that claims
-	done bool          // it is the installation's; guarded by turn
-}
-
-func (m *member) claimed(r Registry) *claimed {
-	return &claimed{Registry: r, m: m, turn: make(chan struct{}, 1)}
+	done atomic.Bool // it is the installation's
 }
 
 // List implements [snowflake.Registry].
 func (r *claimed) List(ctx context.Context) ([]snowflake.Entry, error) {
-	select {
-	case r.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("the owner of the workers in ZooKeeper is not known yet: %w", ctx.Err())
-	}
-	var err error
-	if !r.done {
-		_, err = r.m.admit(ctx, r.m.keeps(r.Registry))
-		r.done = err == nil
-	}
-	<-r.turn
-	if errors.Is(err, allocator.ErrRefused) && !errors.Is(err, snowflake.ErrRefused) {
-		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
-	}
-	if err != nil {
-		return nil, err
+	if !r.done.Load() {
+		_, err := r.m.admit(ctx, zooKeeper(r.Registry))
+		if errors.Is(err, allocator.ErrRefused) && !errors.Is(err, snowflake.ErrRefused) {
+			err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.done.Store(true)
 	}
 	return r.Registry.List(ctx)
 }

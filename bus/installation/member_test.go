@@ -28,8 +28,7 @@ func TestJoin(t *testing.T) {
 	f := s.folder()
 	id := s.joins(f)
 	have := s.record()
-	want := []kvstore.ZooKeeper{{ID: "ID of zk", Name: "zk", Installation: id, Last: 1023}}
-	if have.ID != id || have.Database != "ID of db" || !slices.Equal(have.ZooKeepers, want) || s.db.of != id || s.zk.of != id {
+	if have.ID != id || have.Database != "ID of db" || have.ZooKeeper != "ID of zk" || s.db.of != id || s.zk.of != id {
 		t.Errorf("the record is %+v; the database belongs to %q, ZooKeeper to %q", have, s.db.of, s.zk.of)
 	}
 	for name, want := range map[string]string{fileInstallation: id, fileDatabase: "db"} {

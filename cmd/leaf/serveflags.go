@@ -11,7 +11,6 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -69,7 +68,7 @@ signal ends it at once.`,
   leaf serve --http 0.0.0.0:8080 --http-token-file http.token --http-admin-token-file admin.token
   leaf serve --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181
   LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return natsversion.Only(f.run(cmd)) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs, flakes := cmd.Flags(), &f.config.Snowflake
 	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one (default "+defaultListen+")")
