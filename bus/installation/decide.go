@@ -91,7 +91,8 @@ func (f *facts) decide() (outcome, error) {
 		}
 		return r.then, err
 	}
-	return refuse, fmt.Errorf("%w: there is no rule for what was found: %+v", allocator.ErrRefused, *f) // TestRules has all
+	// TestRules has all that can be found.
+	return refuse, fmt.Errorf("%w: there is no rule for what was found: %+v", allocator.ErrRefused, *f)
 }
 
 // finds reports whether a rule that names these states of a place matches.

@@ -26,8 +26,7 @@ import (
 //
 //	lock          held while the generator runs; contains its process ID
 //	node          the node's name, made once
-//	installation  the ID of the installation that was joined
-//	database      the database that said that it belongs to this installation
+//	installation  the ID of the installation that was joined, and the kind of its store of tags
 //	marks         the allocator's high-water marks
 //	worker        the worker of snowflakes, and up to which time it was used
 //	nats/         the embedded NATS server's JetStream
@@ -44,10 +43,7 @@ type Folder struct {
 	disk  *disk.Runner // for the small files
 }
 
-const (
-	fileInstallation = "installation"
-	fileDatabase     = "database"
-)
+const fileInstallation = "installation"
 
 // folderWait is how long the disk may take for one of the small files.
 const folderWait = 5 * time.Second
@@ -107,7 +103,7 @@ func ExamineFolder(path string) (look FolderLook, err error) {
 	} else if !info.IsDir() {
 		return look, fmt.Errorf("the data folder %s is a file", f.Path)
 	}
-	if look.Installation, err = f.read(fileInstallation); err != nil {
+	if look.Installation, _, err = f.belongs(); err != nil {
 		return look, err
 	}
 	if _, err := os.Stat(f.lock.Path()); err != nil {
@@ -210,13 +206,11 @@ func (f *Folder) read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// remove removes a small file.
-func (f *Folder) remove(name string) error {
-	err := f.disk.Run(func() error { return os.Remove(f.File(name)) })
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+// belongs returns the installation that the folder belongs to, and the kind of its store of tags; empty: none yet.
+func (f *Folder) belongs() (installation, store string, err error) {
+	line, err := f.read(fileInstallation)
+	installation, store, _ = strings.Cut(line, " ")
+	return installation, store, err
 }
 
 // write replaces a small file: after a power failure it holds the old line or the new,

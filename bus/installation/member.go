@@ -1,7 +1,6 @@
 package installation
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -31,8 +30,7 @@ type member struct {
 
 	want                kvstore.Installation // the configuration, as it would be on record
 	database, zooKeeper *use                 // nil: not used
-	known               string               // the installation that the data folder belongs to; empty: none yet
-	confirmed           bool                 // the database has said before that it belongs to that installation
+	known, store        string               // the installation of the data folder, and its kind of store; empty: none
 	have                kvstore.Installation // the record, once it has joined
 	adopting            time.Time            // the first attempt to make the record again
 }
@@ -41,16 +39,11 @@ func newMember(c Config, layout snowflake.Layout) (*member, error) {
 	m := &member{Config: c, records: kvstore.NewRecords(c.State)}
 	m.want = kvstore.Installation{Store: KindKV, Registry: KindKV, Layout: layout}
 	var err error
-	if m.known, err = c.Folder.read(fileInstallation); err != nil {
+	if m.known, m.store, err = c.Folder.belongs(); err != nil {
 		return nil, err
 	}
 	if c.Database != nil {
 		m.want.Store, m.database = KindMySQL, database(c.Database)
-		name, err := c.Folder.read(fileDatabase)
-		if err != nil {
-			return nil, err
-		}
-		m.confirmed = m.known != "" && name == c.Database.Name()
 	}
 	if c.Workers != nil {
 		m.want.Registry, m.zooKeeper = KindZooKeeper, zooKeeper(c.Workers)
@@ -58,19 +51,18 @@ func newMember(c Config, layout snowflake.Layout) (*member, error) {
 	return m, nil
 }
 
-// resumes returns the installation of the worker that may be used before join. With a
-// database that was not used before none may: the generator may be refused. Where the worker has
-// another layout than was asked for, join refuses that.
+// resumes returns the installation of the worker that may be used before join. None may where join refuses the
+// configuration: the worker has another layout than was asked for, or the tags are kept elsewhere.
 func (m *member) resumes() string {
 	saved, ok := m.Folder.Worker.Saved()
-	if m.database != nil && !m.confirmed || ok && saved.Layout != m.want.Layout {
+	if m.store != m.want.Store || ok && saved.Layout != m.want.Layout {
 		return ""
 	}
 	return m.known
 }
 
 // join enters the installation, or makes its record, and makes the data folder belong to it. It
-// implements [generator.Config.Join]. It asks only places that this generator has never used: a wrong password
+// implements [generator.Config.Join]. It asks only places that this generator has not used: a wrong password
 // there is a mistake in the configuration. Later it may be a change that is not finished, and the generator waits.
 func (m *member) join(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
 	identity, err := m.tryJoin(ctx, begin)
@@ -118,15 +110,16 @@ func (m *member) look(ctx context.Context) *facts {
 	return f
 }
 
-// lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join. It does not ask a
-// database that is confirmed, nor a ZooKeeper if the record notes one: without it, segments can be served.
+// lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join. A place that the
+// record notes is asked later, before it is used: what needs another one works meanwhile. A new data folder must not
+// belong to an installation that has not the database, so then it is asked.
 func (m *member) lookOnce(ctx context.Context) *facts {
 	f := &facts{known: m.known, want: m.want}
 	m.lookAtRecord(ctx, f)
 	if f.record != ours && (f.record != free || m.known != "") {
 		return f
 	}
-	if m.database != nil && !m.confirmed {
+	if m.database != nil && (f.have.Database == "" || m.known == "") {
 		f.places = append(f.places, look{use: m.database})
 	}
 	if m.zooKeeper != nil && f.have.ZooKeeper == "" {
@@ -179,9 +172,9 @@ func (m *member) adopt(ctx context.Context, f *facts) error {
 		f.have, f.have.Layout, f.have.ID = m.want, saved.Layout, m.known
 		return fmt.Errorf("%w: %w", allocator.ErrRefused, f.otherConfig())
 	}
-	if name, err := m.Folder.read(fileDatabase); err != nil || name != "" && m.database == nil {
-		return cmp.Or(err, fmt.Errorf("%w: installation %s keeps its tags in the database %s: start with --mysql",
-			allocator.ErrRefused, m.known, name))
+	if m.store != m.want.Store {
+		return fmt.Errorf("%w: installation %s keeps its tags in %s, not in %s: start with the same --mysql, or without it, "+
+			"as before", allocator.ErrRefused, m.known, m.store, m.want.Store)
 	}
 	if m.adopting.IsZero() {
 		m.adopting = time.Now()
@@ -213,13 +206,8 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 			return identity, err
 		}
 	}
-	if m.database != nil && !m.confirmed {
-		if err := m.Folder.write(fileDatabase, m.database.Name()); err != nil {
-			return identity, err
-		}
-	}
 	if m.known != m.have.ID {
-		if err := m.Folder.write(fileInstallation, m.have.ID); err != nil {
+		if err := m.Folder.write(fileInstallation, m.have.ID+" "+m.have.Store); err != nil {
 			return identity, err
 		}
 	}
@@ -251,11 +239,7 @@ func (m *member) open(ctx context.Context) error {
 	if err := m.records.Open(ctx, m.have); err != nil || m.database == nil {
 		return err
 	}
-	_, err := m.admit(ctx, m.database)
-	if errors.Is(err, allocator.ErrRefused) { // the next start waits until the owner of the database is known
-		err = errors.Join(err, m.Folder.remove(fileDatabase))
-	}
-	if err != nil {
+	if _, err := m.admit(ctx, m.database); err != nil {
 		return err
 	}
 	return m.Database.Open(ctx)

@@ -61,18 +61,18 @@ func Connect(log *slog.Logger, servers string, opts ...nats.Option) (*nats.Conn,
 
 // CheckServer returns a [TooOld] if the server that nc is connected to is too old for generators.
 func CheckServer(nc *nats.Conn) error {
-	return checkVersion(cmp.Or(nc.ConnectedServerName(), "?")+" at "+nc.ConnectedUrlRedacted(), nc.ConnectedServerVersion())
+	return checkVersion(nc.ConnectedServerName()+" at "+nc.ConnectedUrlRedacted(), nc.ConnectedServerVersion())
 }
 
 // checkVersion returns a [TooOld] if a server must not be used. A pre-release is older than its release.
 func checkVersion(server, version string) error {
 	switch v := "v" + strings.TrimPrefix(version, "v"); {
 	case !semver.IsValid(v):
-		return TooOld(fmt.Sprintf("the NATS server %s reports the version %q, and not one such as 2.11.9, so its compare-and-set "+
-			"may repeat IDs: run a released nats-server, %s or later, on every server", server, version, leastVersion[1:]))
+		return TooOld(fmt.Sprintf("the NATS server %s reports the version %q, and not one such as 2.11.9, so it may repeat "+
+			"IDs: run a released nats-server, %s or later, on every server", server, version, leastVersion[1:]))
 	case semver.Compare(v, leastVersion) < 0:
-		return TooOld(fmt.Sprintf("the NATS server %s has version %s, and generators can repeat IDs with versions before %s: "+
-			"upgrade every NATS server to %[3]s or later", server, version, leastVersion[1:]))
+		return TooOld(fmt.Sprintf("the NATS server %s has version %s, and generators can repeat IDs with versions before "+
+			"%s: upgrade every NATS server to %[3]s or later", server, version, leastVersion[1:]))
 	}
 	return nil
 }
@@ -95,7 +95,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	}
 	g, text, ok, err := wire.ReadGreeting(conn, deadline)
 	if err == nil && ok { // nats.go reports what is wrong with any other
-		err = checkVersion(cmp.Or(g.Name, "?")+" at "+address, g.Version)
+		err = checkVersion(g.Name+" at "+address, g.Version)
 		switch {
 		case err == nil:
 			d.timeout, d.greeted = min(d.timeout, greetingPatience), true
