@@ -174,20 +174,19 @@ func (s *Server) AwaitRestart(ctx context.Context) error {
 	}
 }
 
-// startChecks checks once, so that Health is known when Start returns, and then repeatedly
-// until the context is done.
-func (s *Server) startChecks(ctx context.Context) {
+// startChecks checks once, so that Health is known when Start returns, and then until the server is closed.
+func (s *Server) startChecks() {
 	pause := s.health.end(time.Now(), s.check())
 	s.checking.Go(func() {
 		for {
 			select {
-			case <-ctx.Done():
+			case <-s.life.Done():
 				return
 			case <-time.After(pause):
 			}
 			s.health.begin(time.Now())
 			found := s.check()
-			if ctx.Err() != nil { // it may have found a server that is being stopped
+			if s.life.Err() != nil { // it may have found a server that is being stopped
 				return
 			}
 			pause = s.health.end(time.Now(), found)
