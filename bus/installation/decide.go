@@ -21,7 +21,6 @@ const (
 	replaced                      // it is not the one that the record notes
 	away                          // its owner cannot be read now
 	unfit                         // it cannot be used
-	trusted                       // it was ours before: it may be asked later, before it is used
 	otherConfig                   // the record is ours, of another configuration
 	tagsLeft                      // JetStream has tags and no record
 
@@ -40,24 +39,32 @@ const (
 
 // rules decide what a start does. The first rule counts of which the data folder, the record and one of the places
 // (the database, ZooKeeper) are among those that it names. So a refusal comes before a wait, and nothing is created
-// before everything is known.
+// before everything is known. A rule that says nothing passes on the error of the record or of the place.
 var rules = []struct {
 	folder, record, place found
 	then                  outcome
-	say                   func(*facts) error
+	say                   string
 }{
-	{anything, unfit, anything, refuse, (*facts).unread},
-	{anything, away, anything, wait, (*facts).unread},
-	{ours, free | tagsLeft, anything, wait, (*facts).witness},
-	{free, tagsLeft, anything, wait, (*facts).lostRecord},
-	{anything, others, anything, refuse, (*facts).otherNATS},
-	{anything, otherConfig, anything, refuse, (*facts).otherConfig},
-	{anything, free | ours, unfit, refuse, (*facts).ofPlace},
-	{free, free, others, wait, (*facts).ofPlace},
-	{anything, free | ours, others | emptied | replaced, refuse, (*facts).ofPlace},
-	{anything, free | ours, away, wait, (*facts).ofPlace},
-	{free, free, anything, create, nil},
-	{anything, ours, anything, join, nil},
+	{anything, unfit, anything, refuse, ""},
+	{ours, away, anything, wait, "waiting for JetStream, which has the record of installation FOLDER"},
+	{free, away, anything, wait, ""},
+	{ours, free | tagsLeft, anything, wait, "waiting for the record of installation FOLDER, to which this data folder " +
+		"belongs: this NATS has no installation. It lost its state, or a single server became a cluster: run `leaf restore " +
+		"FILE` (docs/cluster.md), or, without a backup, start one generator with --adopt. Or it is another NATS: name the " +
+		"right --server. For a new installation, give another --data-dir"},
+	{free, tagsLeft, anything, wait, "JetStream lost the installation's record (bucket " + bus.BucketInstallation + ", key " +
+		kvstore.InstallationKey + "), but bucket " + bus.BucketTags + " still has its tags. Write the record again " +
+		"(docs/cluster.md); for a new installation, delete bucket " + bus.BucketTags + " too"},
+	{anything, others, anything, refuse, "this data folder belongs to installation FOLDER, but this NATS is installation " +
+		"RECORD: name the right --server, or another --data-dir"},
+	{anything, otherConfig, anything, refuse, "the configuration is not that of installation RECORD: DIFFERENCES. Start " +
+		"with its settings. For a new installation, give a new --data-dir, and with --server another NATS account"},
+	{anything, free | ours, unfit, refuse, ""},
+	{free, free, others, wait, ""},
+	{anything, free | ours, others | emptied | replaced, refuse, ""},
+	{anything, free | ours, away, wait, ""},
+	{free, free, anything, create, ""},
+	{anything, ours, anything, join, ""},
 }
 
 // facts are what a start found.
@@ -67,8 +74,8 @@ type facts struct {
 	have   kvstore.Installation // the record, if there is one
 	want   kvstore.Installation // the configuration, as it would be on record
 	err    error                // why the record is away or unfit
-	places []look               // those that the generator was given
-	cause  look                 // the place that decided
+	places []look               // those that the generator was given, and that are not known to be right
+	cause  error                // what is wrong with the place that decided
 }
 
 // decide returns what a start does, and why if it neither creates nor joins. The error of a refusal
@@ -82,14 +89,10 @@ func (f *facts) decide() (outcome, error) {
 		if r.folder&folder == 0 || r.record&f.record == 0 || !f.finds(r.place) {
 			continue
 		}
-		if r.say == nil {
+		if r.then == create || r.then == join {
 			return r.then, nil
 		}
-		err := r.say(f)
-		if r.then == refuse && !errors.Is(err, allocator.ErrRefused) {
-			err = fmt.Errorf("%w: %w", allocator.ErrRefused, err)
-		}
-		return r.then, err
+		return r.then, f.why(r.then, r.say)
 	}
 	// TestRules has all that can be found.
 	return refuse, fmt.Errorf("%w: there is no rule for what was found: %+v", allocator.ErrRefused, *f)
@@ -97,46 +100,40 @@ func (f *facts) decide() (outcome, error) {
 
 // finds reports whether a rule that names these states of a place matches.
 func (f *facts) finds(states found) bool {
+	if states == anything {
+		f.cause = nil
+		return true
+	}
 	for _, l := range f.places {
 		if l.found&states != 0 {
-			f.cause = l
+			f.cause = l.why(f.have)
 			return true
 		}
 	}
-	return states == anything
+	return false
 }
 
-func (f *facts) ofPlace() error { return f.cause.why(f.have) }
-
-func (f *facts) unread() error {
-	if f.known == "" || f.record == unfit {
-		return f.err
+// why is the error of a rule.
+func (f *facts) why(then outcome, say string) error {
+	say = strings.NewReplacer("FOLDER", f.known, "RECORD", f.have.ID, "DIFFERENCES",
+		strings.Join(differences(f.have, f.want), "; ")).Replace(say)
+	err := f.cause
+	switch {
+	case err != nil:
+	case f.err != nil && say != "":
+		err = fmt.Errorf("%s: %w", say, f.err)
+	case f.err != nil:
+		err = f.err
+	default:
+		err = errors.New(say)
 	}
-	return fmt.Errorf("waiting for JetStream, which has the record of installation %s: %w", f.known, f.err)
-}
-
-func (f *facts) witness() error {
-	return fmt.Errorf("%w: waiting for the record of installation %s, to which this data folder belongs: this NATS has "+
-		"no installation. It lost its state, or a single server became a cluster: run `leaf restore FILE` "+
-		"(docs/cluster.md), or, without a backup, start one generator with --adopt. Or it is another NATS: name the "+
-		"right --server. For a new installation, give another --data-dir", allocator.ErrUnavailable, f.known)
-}
-
-func (f *facts) lostRecord() error {
-	return fmt.Errorf("%w: JetStream lost the installation's record (bucket %s, key %s), but bucket %s still has its "+
-		"tags. Write the record again (docs/cluster.md); for a new installation, delete bucket %[4]s too",
-		allocator.ErrUnavailable, bus.BucketInstallation, kvstore.InstallationKey, bus.BucketTags)
-}
-
-func (f *facts) otherNATS() error {
-	return fmt.Errorf("this data folder belongs to installation %s, but this NATS is installation %s: name the right "+
-		"--server, or another --data-dir", f.known, f.have.ID)
-}
-
-func (f *facts) otherConfig() error {
-	return fmt.Errorf("the configuration is not that of installation %s: %s. Start with its settings. "+
-		"For a new installation, give a new --data-dir, and with --server another NATS account",
-		f.have.ID, strings.Join(differences(f.have, f.want), "; "))
+	switch {
+	case then == refuse && !errors.Is(err, allocator.ErrRefused):
+		return fmt.Errorf("%w: %w", allocator.ErrRefused, err)
+	case then == wait && f.cause == nil && f.err == nil:
+		return fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
+	}
+	return err
 }
 
 // differences names what is not the same in want, but for ID and time.

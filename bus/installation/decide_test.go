@@ -14,7 +14,7 @@ import (
 // names of what a start can find.
 var names = map[string]found{
 	"free": free, "ours": ours, "others": others, "emptied": emptied, "replaced": replaced, "away": away,
-	"unfit": unfit, "trusted": trusted, "otherConfig": otherConfig, "tagsLeft": tagsLeft,
+	"unfit": unfit, "otherConfig": otherConfig, "tagsLeft": tagsLeft,
 }
 
 var letters = map[string]outcome{"W": wait, "R": refuse, "C": create, "J": join}
@@ -30,16 +30,15 @@ const (
 	// A row is a database, a column ZooKeeper. The generator goes on where there is a dot: it creates the record
 	// if there is none, and joins else. Where there is N it waits if there is no record, and is refused else.
 	placeTable = `
-		         unused free ours trusted away others emptied replaced unfit
-		unused   .      .    .    .       W    N      R       R        R
-		free     .      .    .    .       W    N      R       R        R
-		ours     .      .    .    .       W    N      R       R        R
-		trusted  .      .    .    .       W    N      R       R        R
-		away     W      W    W    W       W    N      R       R        R
-		others   N      N    N    N       N    N      N       N        R
-		emptied  R      R    R    R       R    N      R       R        R
-		replaced R      R    R    R       R    N      R       R        R
-		unfit    R      R    R    R       R    R      R       R        R`
+		         unused free ours away others emptied replaced unfit
+		unused   .      .    .    W    N      R       R        R
+		free     .      .    .    W    N      R       R        R
+		ours     .      .    .    W    N      R       R        R
+		away     W      W    W    W    N      R       R        R
+		others   N      N    N    N    N      N       N        R
+		emptied  R      R    R    R    N      R       R        R
+		replaced R      R    R    R    N      R       R        R
+		unfit    R      R    R    R    R      R       R        R`
 )
 
 // cells calls f with each cell of a table.
@@ -93,7 +92,7 @@ func TestRules(t *testing.T) {
 			checked++
 		})
 	})
-	if checked != 2*7*9*9 {
+	if checked != 2*7*8*8 {
 		t.Errorf("%d combinations were checked", checked)
 	}
 }
@@ -149,10 +148,10 @@ func TestSentences(t *testing.T) {
 		"lost record":         {"", tagsLeft, 0, 0, []string{"lost the installation's record", "docs/cluster.md"}},
 		"their database":      {"", ours, others, 0, []string{"the database belongs to installation B", "this NATS is installation A", "--server", "--mysql", "free it"}},
 		"their database, new": {"", free, others, 0, []string{"the database belongs to installation B", "no installation yet", "free it"}},
-		"emptied database":    {"", ours, emptied, 0, []string{"installation A keeps its tags in D", "lost its state", "--mysql", "give it to A as D"}},
+		"emptied database":    {"", ours, emptied, 0, []string{"installation A keeps its tags in another place (D;", "lost its state", "--mysql", "give it to A as D"}},
 		"other database":      {"", ours, replaced, 0, []string{"installation A keeps its tags in another place (D;", "is another of installation A)", "--mysql", "give it to A as D"}},
 		"their ZooKeeper":     {"", ours, ours, others, []string{"ZooKeeper (z9/leaf/leaf) belongs to installation B", "this NATS is installation A", "--zookeeper-name"}},
-		"emptied ZooKeeper":   {"", ours, ours, emptied, []string{"installation A keeps its workers in Z", "lost its state", "give it to A as Z"}},
+		"emptied ZooKeeper":   {"", ours, ours, emptied, []string{"installation A keeps its workers in another place (Z;", "lost its state", "give it to A as Z"}},
 		"other ZooKeeper":     {"", ours, ours, replaced, []string{"(Z;", "--zookeeper-name", "give it to A as Z"}},
 		"database away":       {"", free, away, away, []string{errGone.Error()}},
 	} {

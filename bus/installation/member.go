@@ -76,6 +76,9 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 	var lost error
 	for begun := false; ; {
 		f := m.look(ctx)
+		if f.record == free && f.finds(others|emptied|replaced|unfit) {
+			f = m.look(ctx) // another generator may have made the record since, and claimed the place for it
+		}
 		then, err := f.decide()
 		switch {
 		case then == join:
@@ -100,20 +103,10 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 	}
 }
 
-// look finds the owner of everything. Another generator may make the record, and claim the database or ZooKeeper, after
-// look has read that there is no record. So then it looks once more.
-func (m *member) look(ctx context.Context) *facts {
-	f := m.lookOnce(ctx)
-	if f.record == free && f.finds(others|emptied|replaced|unfit) {
-		f = m.lookOnce(ctx)
-	}
-	return f
-}
-
-// lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join. A place that the
+// look reads the record, and asks the database and ZooKeeper at the same time, and only if the generator may join. A place that the
 // record notes is asked later, before it is used: what needs another one works meanwhile. A new data folder must not
 // belong to an installation that has not the database, so then it is asked.
-func (m *member) lookOnce(ctx context.Context) *facts {
+func (m *member) look(ctx context.Context) *facts {
 	f := &facts{known: m.known, want: m.want}
 	m.lookAtRecord(ctx, f)
 	if f.record != ours && (f.record != free || m.known != "") {
@@ -168,13 +161,14 @@ func (m *member) create(ctx context.Context) error {
 // adopt makes the record of the installation again that the data folder names. If JetStream has no tags, they count as
 // lost.
 func (m *member) adopt(ctx context.Context, f *facts) error {
-	if saved, ok := m.Folder.Worker.Saved(); ok && saved.Layout != m.want.Layout {
-		f.have, f.have.Layout, f.have.ID = m.want, saved.Layout, m.known
-		return fmt.Errorf("%w: %w", allocator.ErrRefused, f.otherConfig())
+	f.have, f.have.ID, f.have.Store = m.want, m.known, m.store // as far as the folder knows
+	if saved, ok := m.Folder.Worker.Saved(); ok {
+		f.have.Layout = saved.Layout
 	}
-	if m.store != m.want.Store {
-		return fmt.Errorf("%w: installation %s keeps its tags in %s, not in %s: start with the same --mysql, or without it, "+
-			"as before", allocator.ErrRefused, m.known, m.store, m.want.Store)
+	if len(differences(f.have, m.want)) > 0 {
+		f.record = otherConfig
+		_, err := f.decide()
+		return err
 	}
 	if m.adopting.IsZero() {
 		m.adopting = time.Now()

@@ -112,13 +112,12 @@ func (l look) why(have kvstore.Installation) error {
 		return fmt.Errorf("%s belongs to installation %s, and %s: join the NATS of %[2]s (--server) with a new "+
 			"--data-dir, or name another one with %[4]s, or, if %[2]s is gone for good and what its workers reserved is "+
 			"over, type in %[5]s: %[6]s", l.what, l.of, here, l.flags, l.client, l.Repair("", ""))
-	case l.found == emptied:
-		return fmt.Errorf("installation %s keeps its %s in %s, and %s belongs to no installation: it lost its state, or "+
-			"is another one. Name the right one with %s, or restore it; if it is the right one, with all that it had, "+
-			"type in %s: %s", have.ID, l.content, noted, l.what, l.flags, l.client, l.Repair(have.ID, noted))
 	}
-	return fmt.Errorf("installation %s keeps its %s in another place (%s; %s is %s of installation %s): the same IDs "+
-		"would come from both. Name that one with %s, on every generator; or, if it is gone for good and this one has "+
-		"all that it had, type in %s: %s", have.ID, l.content, noted, l.what, l.id, l.of, l.flags, l.client,
-		l.Repair(have.ID, noted))
+	state, lost := l.id+" of installation "+l.of, "it is gone for good"
+	if l.found == emptied {
+		state, lost = "of no installation", "this one lost its state"
+	}
+	return fmt.Errorf("installation %s keeps its %s in another place (%s; %s is %s): the same IDs would come from both. "+
+		"Name that one with %s, on every generator; or, if %s and this one has all that it had, type in %s: %s",
+		have.ID, l.content, noted, l.what, state, l.flags, lost, l.client, l.Repair(have.ID, noted))
 }

@@ -1,8 +1,10 @@
 package installation
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -110,23 +112,16 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &greeted{conn, text}, nil
+	return &greeted{conn, io.MultiReader(bytes.NewReader(text), conn)}, nil
 }
 
 // greeted is a connection of which the first bytes were read ahead.
 type greeted struct {
 	net.Conn
-	ahead []byte
+	all io.Reader
 }
 
-func (c *greeted) Read(p []byte) (int, error) {
-	if len(c.ahead) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.ahead)
-	c.ahead = c.ahead[n:]
-	return n, nil
-}
+func (c *greeted) Read(p []byte) (int, error) { return c.all.Read(p) }
 
 // WhileSlow calls connect, which is nats.Connect or the like, again if it failed because something was slow. The
 // embedded server sends a PING of its own a second after a client came, others after two. If the client's greeting
