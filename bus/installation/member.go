@@ -103,9 +103,9 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 	}
 }
 
-// look reads the record, and asks the database and ZooKeeper at the same time, and only if the generator may join. A place that the
-// record notes is asked later, before it is used: what needs another one works meanwhile. A new data folder must not
-// belong to an installation that has not the database, so then it is asked.
+// look reads the record, and asks the database and ZooKeeper at the same time, and only if the generator may join. A
+// place that the record notes is asked later, before it is used: what needs another one works meanwhile. A new data
+// folder must not belong to an installation that has not the database, so then it is asked.
 func (m *member) look(ctx context.Context) *facts {
 	f := &facts{known: m.known, want: m.want}
 	m.lookAtRecord(ctx, f)

@@ -26,7 +26,7 @@ func TestMutations(t *testing.T) {
 		{"another configuration is accepted", "TestJoinRefused", []mutate.Edit{{"member.go",
 			"case len(differences(f.have, m.want)) > 0:", "case false:"}}},
 		{"a NATS that lost its state begins again at 1", "TestJoinLost", []mutate.Edit{{"member.go",
-			"if m.known, err = c.Folder", "if _, err = c.Folder"}}},
+			"if m.known, m.store, err = c.Folder", "if _, m.store, err = c.Folder"}}},
 		{"--adopt with a new folder begins at 1", "TestAdoptRefused", []mutate.Edit{{"member.go",
 			"case then == create && m.Adopt: //", "case false: //"}}},
 		{"a record that was lost beside its tags is made again", "TestJoinWithoutARecord", []mutate.Edit{{"member.go",
