@@ -48,7 +48,7 @@ func newServeCmd() *cobra.Command {
 
 Without --server it runs a NATS server of its own, with JetStream, and keeps all
 state in the data folder: one command is a whole installation. With --server it
-joins a running NATS (2.9.21 or later) and shares the load with the other generators.
+joins a running NATS (2.11 or later) and shares the load with the other generators.
 Tags may be in MySQL (--mysql-file), and workers in ZooKeeper (--zookeeper).
 
 Over HTTP (--http) it answers Leaf's API, a dashboard at /, /metrics, /healthz and
