@@ -113,11 +113,11 @@ func (l look) why(have kvstore.Installation) error {
 			"--data-dir, or name another one with %[4]s, or, if %[2]s is gone for good and what its workers reserved is "+
 			"over, type in %[5]s: %[6]s", l.what, l.of, here, l.flags, l.client, l.Repair("", ""))
 	}
-	state, lost := l.id+" of installation "+l.of, "it is gone for good"
+	state, or := "is "+l.id+" of installation "+l.of, "if it is gone for good and"
 	if l.found == emptied {
-		state, lost = "of no installation", "this one lost its state"
+		state, or = "belongs to no installation", "if it is this one, it lost its state: restore it, or, if"
 	}
-	return fmt.Errorf("installation %s keeps its %s in another place (%s; %s is %s): the same IDs would come from both. "+
-		"Name that one with %s, on every generator; or, if %s and this one has all that it had, type in %s: %s",
-		have.ID, l.content, noted, l.what, state, l.flags, lost, l.client, l.Repair(have.ID, noted))
+	return fmt.Errorf("installation %s keeps its %s in another place (%s; %s %s): the same IDs could come from both. "+
+		"Name that one with %s, on every generator; or, %s this one has all that it had, type in %s: %s",
+		have.ID, l.content, noted, l.what, state, l.flags, or, l.client, l.Repair(have.ID, noted))
 }
