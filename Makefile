@@ -20,7 +20,8 @@ SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}'
 # The fuzz targets, as package:name.
 FUZZ         = bus:FuzzParseRequest bus:FuzzParseReply bus/events:FuzzParse bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzPrefersJSON bus/gateway:FuzzV1 \
                allocator:FuzzCheckTag allocator:FuzzParseMark allocator:FuzzParseMarkLine allocator:FuzzAccept bus/kvstore:FuzzTagRecord \
-               bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeMaster bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain snowflake:FuzzReadSlot snowflake:FuzzDecode bus/natsversion:FuzzCheck schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
+               bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeMaster bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain \
+               snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile cmd/leaf:FuzzEventDetails
 
 .PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations clean
@@ -60,7 +61,7 @@ drills: deps ## attacks on real processes that need minutes, root or other progr
 	$(GO) test -tags drills -count=1 -timeout 90m -run '$(RUN)' -skip '$(SKIP)' -p 1 -v ./tests/drills ./snowflake/zookeeper
 
 # The versions of nats-server come through the Go module proxy.
-compat: ## generators on real NATS clusters of old and new versions (some minutes)
+compat: ## generators on real NATS clusters of the oldest and the newest version (some minutes)
 	$(GO) test -tags compat -count=1 -timeout 20m -run '^TestCompat' -v ./tests/drills
 
 lint: ## gofmt, go vet (for other platforms, too), staticcheck, and govulncheck where its database can be reached

@@ -14,7 +14,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
-	"github.com/leafbus/leafbus/bus/natsversion"
+	"github.com/leafbus/leafbus/bus/installation"
 )
 
 // Generator is a generator with a NATS server of its own, in this process. No
@@ -85,7 +85,7 @@ func (g *Generator) open() (err error) {
 	}); err != nil {
 		return err
 	}
-	if g.conn, err = natsversion.WhileSlow(func() (*nats.Conn, error) {
+	if g.conn, err = installation.WhileSlow(func() (*nats.Conn, error) {
 		return nats.Connect(g.server.ClientURL(), nats.Name("bustest"))
 	}); err != nil {
 		return err

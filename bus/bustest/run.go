@@ -16,7 +16,6 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -73,7 +72,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
 	options := append(installation.Options(g.log, drainTimeout), g.server.InProcess(), nats.Name("leaf "+node))
-	nc, err := natsversion.WhileSlow(func() (*nats.Conn, error) { return nats.Connect(g.server.ClientURL(), options...) })
+	nc, err := installation.WhileSlow(func() (*nats.Conn, error) { return nats.Connect(g.server.ClientURL(), options...) })
 	if err != nil {
 		return err
 	}

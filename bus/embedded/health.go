@@ -33,119 +33,61 @@ const (
 	slowCheck = 5 * time.Second
 )
 
-// fault is what one health check found. The zero value: no fault.
+// fault is what one check found. The zero value: no fault.
 type fault struct {
-	why string
+	err error
 	// stopped: nats-server does not recover by itself. After a failed write it closes the
 	// stream, or all of JetStream, until the process starts again.
 	stopped bool
-	// room is why the folder takes no writes now; only set if stopped.
-	room error
-	// passing: the end of an election or a catch-up may end the fault.
-	passing bool
-}
-
-// judge decides what to report after each health check. The zero value is ready to use. A
-// server is healthy only after a first check without a fault.
-type judge struct {
-	began   time.Time // first check
-	ready   bool      // a check has found no fault
-	stopped bool      // as the last check found
-	healthy bool      // no fault is reported
-	since   time.Time // of a fault that is not reported yet; zero: none
-}
-
-// next returns what to report after a check at now; nil: the server is healthy.
-func (j *judge) next(now time.Time, found fault) error {
-	if j.began.IsZero() {
-		j.began = now
-	}
-	j.stopped = found.stopped
-	switch {
-	case found.why == "":
-		j.ready, j.healthy, j.since = true, true, time.Time{}
-		return nil
-	case j.since.IsZero():
-		j.since = now
-	}
-	if found.passing && j.healthy && now.Sub(j.since) < electionPatience {
-		return nil
-	}
-	j.healthy = false
-	return found.error(now.Sub(j.began) >= firstRestart)
-}
-
-// pause returns the time until the next check.
-func (j *judge) pause() time.Duration {
-	if j.ready || j.stopped {
-		return checkEvery
-	}
-	return checkEarly
-}
-
-// error returns the fault as it is reported.
-func (f fault) error(mayRestart bool) error {
-	switch {
-	case f.room != nil:
-		return fmt.Errorf("%s; %w", f.why, f.room)
-	case f.stopped && mayRestart:
-		return fmt.Errorf("%s; %w", f.why, ErrRestart)
-	}
-	return errors.New(f.why)
+	full    bool // with stopped: the folder takes no writes now, so a restart does not help
+	passing bool // the end of an election or a catch-up may end the fault
 }
 
 // check checks the health of nats-server. It may hang while the disk hangs.
 func (s *Server) check() fault {
 	why := s.log.failed.Load()
-	switch {
-	case !s.ns.JetStreamEnabled():
-		text := "JetStream is disabled"
+	if enabled := s.ns.JetStreamEnabled(); !enabled || why != nil {
+		text := "JetStream stopped writing"
+		if !enabled {
+			text = "JetStream is disabled"
+		}
 		if why != nil {
 			text += ": " + *why
 		}
-		return fault{why: text, stopped: true, room: s.noRoom()}
-	case why != nil:
-		return fault{why: "JetStream stopped writing: " + *why, stopped: true, room: s.noRoom()}
+		// Without the store, the disk is gone: a restart would begin with an empty one.
+		_, room := os.Stat(filepath.Join(s.dir, server.JetStreamStoreDir))
+		if room == nil {
+			room = CheckRoom(s.dir)
+		}
+		if room != nil {
+			return fault{err: fmt.Errorf("%s; %w", text, room), stopped: true, full: true}
+		}
+		return fault{err: errors.New(text), stopped: true}
 	}
-	if why := lowRoom(s.dir); why != "" {
-		return fault{why: why}
+	if free, ok := FreeRoom(s.dir); ok && free < minRoom {
+		return fault{err: noRoom(s.dir)}
 	}
 	for _, e := range s.ns.Healthz(&server.HealthzOptions{Details: true}).Errors {
-		switch e.Type {
-		case server.HealthzErrorStream:
-			if ours(e.Stream) {
-				return fault{why: e.Error, passing: true}
-			}
-		case server.HealthzErrorConn, server.HealthzErrorJetStream:
-			return fault{why: e.Error, passing: true}
+		switch {
+		case e.Type == server.HealthzErrorStream && ours(e.Stream),
+			e.Type == server.HealthzErrorConn, e.Type == server.HealthzErrorJetStream:
+			return fault{err: errors.New(e.Error), passing: true}
 		}
 	}
-	return fault{why: s.leaderless(), passing: true}
-}
-
-// noRoom returns an error if a restart would not find the store, or could not write to it.
-func (s *Server) noRoom() error {
-	if _, err := os.Stat(filepath.Join(s.dir, server.JetStreamStoreDir)); err != nil {
-		return err // the disk is gone: a restart would begin with an empty store
-	}
-	return CheckRoom(s.dir)
-}
-
-// leaderless reports a stream of Leafbus on this server that has no leader, so it takes no
-// writes. nats-server's own health check does not include that.
-func (s *Server) leaderless() string {
+	// A stream on this server that has no leader takes no writes. nats-server's own check does not include that.
 	info, err := s.ns.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
-		return err.Error()
+		return fault{err: err, passing: true}
 	}
 	for _, account := range info.AccountDetails {
 		for _, stream := range account.Streams {
 			if ours(stream.Name) && stream.Cluster != nil && stream.Cluster.Leader == "" {
-				return "the stream " + stream.Name + " has no leader: too few of its replicas are there"
+				return fault{passing: true,
+					err: fmt.Errorf("the stream %s has no leader: too few of its replicas are there", stream.Name)}
 			}
 		}
 	}
-	return ""
+	return fault{}
 }
 
 // ours reports whether a stream is one of Leafbus. Leafbus does not depend on other streams of
@@ -155,43 +97,63 @@ func ours(stream string) bool {
 	return name == "LEAF" || strings.HasPrefix(name, "LEAF_")
 }
 
-// watch keeps the result of the last health check. Its methods are safe for concurrent use.
-type watch struct {
-	mu      sync.Mutex
-	err     error
-	began   time.Time // of the check that is under way; zero: none is
-	restart chan struct{}
+// health is what the checks have found. A server is healthy only after a first check without a fault. Its methods
+// are safe for concurrent use.
+type health struct {
+	restart chan struct{} // closed when only a restart helps
+
+	mu    sync.Mutex
+	err   error     // what is reported
+	first time.Time // when the first check ended
+	began time.Time // of the check that is under way; zero: none is
+	ready bool      // a check has found no fault
+	since time.Time // of the fault; zero: none
 }
 
 // begin notes that a check has begun.
-func (w *watch) begin(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.began = now
+func (h *health) begin(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.began = now
 }
 
-// end notes the result of a check.
-func (w *watch) end(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.began = time.Time{}
-	if errors.Is(w.err, ErrRestart) {
-		return // this error stays until a restart
+// end notes what a check has found, and returns the pause until the next one.
+func (h *health) end(now time.Time, found fault) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.began = time.Time{}
+	if h.first.IsZero() {
+		h.first = now
 	}
-	w.err = err
-	if errors.Is(err, ErrRestart) {
-		close(w.restart)
+	if h.since.IsZero() {
+		h.since = now
 	}
+	switch {
+	case errors.Is(h.err, ErrRestart): // this error stays
+	case found.err == nil:
+		h.ready, h.err, h.since = true, nil, time.Time{}
+	case found.passing && h.ready && h.err == nil && now.Sub(h.since) < electionPatience:
+	case found.stopped && !found.full && now.Sub(h.first) >= firstRestart:
+		h.err = fmt.Errorf("%w; %w", found.err, ErrRestart)
+		close(h.restart)
+	default:
+		h.err = found.err
+	}
+	if h.ready || found.stopped {
+		return checkEvery
+	}
+	return checkEarly
 }
 
-// health returns the result of the last check.
-func (w *watch) health(now time.Time) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if took := now.Sub(w.began); !w.began.IsZero() && took > slowCheck {
-		return fmt.Errorf("the NATS server has not answered a health check for %v: its disk may hang", took.Round(time.Second))
+// at returns what is reported.
+func (h *health) at(now time.Time) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if took := now.Sub(h.began); !h.began.IsZero() && took > slowCheck {
+		return fmt.Errorf("the NATS server has not answered a health check for %v: its disk may hang",
+			took.Round(time.Second))
 	}
-	return w.err
+	return h.err
 }
 
 // Health returns why the server cannot keep its part of the installation's state, or nil: its disk
@@ -199,7 +161,7 @@ func (w *watch) health(now time.Time) error {
 // replica on this server that is not current. After a start Health returns an error until the
 // replicas are current for the first time. The server is checked each second. An error that matches
 // [ErrRestart] stays until a restart.
-func (s *Server) Health() error { return s.watch.health(time.Now()) }
+func (s *Server) Health() error { return s.health.at(time.Now()) }
 
 // AwaitRestart returns nil when the context is done. It returns an error that matches
 // [ErrRestart] as soon as only a restart helps, and the folder takes writes again.
@@ -207,32 +169,27 @@ func (s *Server) AwaitRestart(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-s.watch.restart:
+	case <-s.health.restart:
 		return s.Health()
 	}
 }
 
-// startChecks checks once, so that Health is known when Start returns, and then repeatedly
-// until the context is done.
-func (s *Server) startChecks(ctx context.Context) {
-	var j judge
-	s.watch.end(j.next(time.Now(), s.check()))
+// startChecks checks once, so that Health is known when Start returns, and then until the server is closed.
+func (s *Server) startChecks() {
+	pause := s.health.end(time.Now(), s.check())
 	s.checking.Go(func() {
-		checks := time.NewTimer(j.pause())
-		defer checks.Stop()
 		for {
 			select {
-			case <-ctx.Done():
+			case <-s.life.Done():
 				return
-			case <-checks.C:
+			case <-time.After(pause):
 			}
-			s.watch.begin(time.Now())
+			s.health.begin(time.Now())
 			found := s.check()
-			if ctx.Err() != nil { // it may have found a server that is being stopped
+			if s.life.Err() != nil { // it may have found a server that is being stopped
 				return
 			}
-			s.watch.end(j.next(time.Now(), found))
-			checks.Reset(j.pause())
+			pause = s.health.end(time.Now(), found)
 		}
 	})
 }

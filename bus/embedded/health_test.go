@@ -1,44 +1,45 @@
 package embedded
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// What a look finds is reported at once, unless an election or a catch-up may end it.
-func TestJudge(t *testing.T) {
-	full := errors.New("no room")
-	passing, behind := fault{why: "no leader", passing: true}, fault{why: "behind", passing: true}
+// What a check finds is reported at once, unless an election or a catch-up may end it.
+func TestReports(t *testing.T) {
+	passing, behind := fault{err: errors.New("no leader"), passing: true}, fault{err: errors.New("behind"), passing: true}
+	full, stopped := fault{err: errors.New("full")}, fault{err: errors.New("x"), stopped: true}
+	noRoom := fault{err: errors.New("x; no room"), stopped: true, full: true}
 	for name, c := range map[string]struct {
-		looks []fault // one a second
+		found []fault // one a second
 		want  []string
 	}{
 		"well":                        {[]fault{{}, {}}, []string{"", ""}},
 		"not yet current":             {[]fault{passing, behind, {}, passing}, []string{"no leader", "behind", "", ""}},
-		"full":                        {[]fault{{}, {why: "full"}, {}}, []string{"", "full", ""}},
-		"full while a leader is away": {[]fault{{}, passing, {why: "full"}, passing, {}}, []string{"", "", "full", "no leader", ""}},
-		"stopped, no room":            {[]fault{{}, {why: "x", stopped: true, room: full}}, []string{"", "x; no room"}},
-		"stopped at the start": {
-			[]fault{{why: "x", stopped: true}, {}, {}, {}, {}, {why: "x", stopped: true}},
-			[]string{"x", "", "", "", "", "x; RESTART"}},
+		"full":                        {[]fault{{}, full, {}}, []string{"", "full", ""}},
+		"full while a leader is away": {[]fault{{}, passing, full, passing, {}}, []string{"", "", "full", "no leader", ""}},
+		"stopped, no room":            {[]fault{{}, {}, {}, {}, {}, {}, noRoom}, []string{"", "", "", "", "", "", "x; no room"}},
+		"stopped at the start":        {[]fault{stopped, {}, {}, {}, {}, stopped}, []string{"x", "", "", "", "", "x; RESTART"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var j judge
-			for i, found := range c.looks {
-				err := j.next(time.Unix(int64(i), 0), found)
+			h := health{restart: make(chan struct{})}
+			for i, found := range c.found {
+				now := time.Unix(int64(i), 0)
+				h.end(now, found)
 				want := strings.ReplaceAll(c.want[i], "RESTART", ErrRestart.Error())
-				if got := fmt.Sprint(err); got != want && !(err == nil && want == "") {
-					t.Errorf("look %d: %v, want %q", i, err, want)
+				if err := h.at(now); (err == nil) != (want == "") || err != nil && err.Error() != want {
+					t.Errorf("check %d: %v, want %q", i, err, want)
 				}
-				if errors.Is(err, ErrRestart) != strings.Contains(c.want[i], "RESTART") {
-					t.Errorf("look %d: %v matches ErrRestart wrongly", i, err)
+				if errors.Is(h.at(now), ErrRestart) != strings.Contains(c.want[i], "RESTART") {
+					t.Errorf("check %d: %v matches ErrRestart wrongly", i, h.at(now))
 				}
 			}
 		})
@@ -46,22 +47,67 @@ func TestJudge(t *testing.T) {
 }
 
 func TestElectionIsNoFault(t *testing.T) {
-	var j judge
+	var h health
 	now := time.Unix(0, 0)
-	if err := j.next(now, fault{}); err != nil {
-		t.Fatal(err)
-	}
+	h.end(now, fault{})
 	for range 3 { // episodes; the one before does not count for the next
 		for second := time.Duration(0); second < 20*time.Second; second += time.Second {
 			now = now.Add(time.Second)
-			if err := j.next(now, fault{why: "no leader", passing: true}); (err != nil) != (second >= electionPatience) {
+			h.end(now, fault{err: errors.New("no leader"), passing: true})
+			if err := h.at(now); (err != nil) != (second >= electionPatience) {
 				t.Errorf("after %v: %v", second, err)
 			}
 		}
-		if err := j.next(now, fault{}); err != nil {
-			t.Fatal(err)
+		if h.end(now, fault{}); h.at(now) != nil {
+			t.Fatal(h.at(now))
 		}
 	}
+}
+
+// A check that does not end is a fault itself, as long as it lasts.
+func TestSlowCheck(t *testing.T) {
+	var h health
+	now := time.Unix(0, 0)
+	h.end(now, fault{})
+	h.begin(now)
+	if err := h.at(now.Add(slowCheck)); err != nil {
+		t.Errorf("after %v: %v", slowCheck, err)
+	}
+	if err := h.at(now.Add(7 * time.Second)); err == nil || !strings.Contains(err.Error(), "for 7s") {
+		t.Errorf("after 7 s: %v", err)
+	}
+	h.end(now, fault{})
+	if err := h.at(now.Add(time.Hour)); err != nil {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// When only a restart helps, that error stays, and AwaitRestart returns it.
+func TestAwaitRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{health: health{restart: make(chan struct{})}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- s.AwaitRestart(ctx) }()
+		s.health.end(time.Now(), fault{err: errors.New("full")})
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatal("a disk that is full is no reason to restart")
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("when nobody waits any more: %v", err)
+		}
+		go func() { ended <- s.AwaitRestart(t.Context()) }()
+		s.health.end(time.Now().Add(firstRestart), fault{err: errors.New("stopped"), stopped: true})
+		if err := <-ended; !errors.Is(err, ErrRestart) {
+			t.Error(err)
+		}
+		s.health.end(time.Now(), fault{})
+		if err := s.Health(); !errors.Is(err, ErrRestart) {
+			t.Errorf("it is well again: %v", err)
+		}
+	})
 }
 
 // A stream of Leafbus that cannot be written any more takes a restart. One of others does not: it

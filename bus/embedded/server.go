@@ -31,16 +31,16 @@ var ErrAddressInUse = errors.New("address already in use")
 
 // Server is a running NATS server. Its methods may be called concurrently.
 type Server struct {
-	ns  *server.Server
-	url string
-	dir string // of JetStream
-	log *logger
-
+	ns     *server.Server
+	url    string
+	dir    string // of JetStream
+	log    *logger
 	routes []string // of the configuration, by host and port
 
-	watch      watch
-	stopChecks context.CancelFunc
-	checking   sync.WaitGroup
+	health   health
+	life     context.Context // of the checks
+	end      context.CancelFunc
+	checking sync.WaitGroup
 }
 
 // Start runs a server and returns when clients can connect. If it fails,
@@ -54,13 +54,10 @@ func Start(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stopChecks = cancel
 	if err := s.start(opts); err != nil {
 		s.Close()
 		return nil, err
 	}
-	s.startChecks(ctx)
 	return s, nil
 }
 
@@ -85,24 +82,18 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS server: %w", err)
 	}
-	s := &Server{
-		ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
-		watch: watch{restart: make(chan struct{})}, stopChecks: func() {},
-	}
+	s := &Server{ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())}}
+	s.health.restart = make(chan struct{})
+	s.life, s.end = context.WithCancel(context.Background())
 	for _, route := range opts.Routes {
 		s.routes = append(s.routes, route.Host)
 	}
-	// nats-server invents a user for clients without credentials if only the
-	// system account has users.
+	// nats-server invents a user for clients without credentials if only the system account has users.
 	anonymous := opts.NoAuthUser != noAuthUser
 	if anonymous && (cfg.User != "" || cfg.Token != "") {
 		err = fmt.Errorf("%s has users only for the system account, so all other clients need no password: "+
 			"add authorization for them there", cfg.ConfigFile)
-	}
-	if err == nil {
-		err = checkExposure(opts, anonymous)
-	}
-	if err == nil {
+	} else if err = checkExposure(opts, anonymous); err == nil {
 		err = checkAddress(opts)
 	}
 	if err != nil {
@@ -113,21 +104,10 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 }
 
 func (s *Server) start(opts *server.Options) error {
-	if err := prepareStore(s.dir); err != nil {
-		return err
-	}
-	var err error
-	switch {
-	case opts.Cluster.Port != 0:
-		err = s.setAside()
-	case len(opts.LeafNode.Remotes) == 0: // a leaf node can be a part of its hub's cluster
-		err = s.checkAlone()
-	}
-	if err != nil {
+	if err := s.prepareStore(opts); err != nil {
 		return err
 	}
 	s.ns.SetLoggerV2(s.log, opts.Debug, opts.Trace, opts.TraceVerbose)
-
 	slow := time.AfterFunc(slowStart, func() {
 		s.log.out.Warn("NATS is still recovering its JetStream store", "dir", s.dir)
 	})
@@ -137,6 +117,7 @@ func (s *Server) start(opts *server.Options) error {
 		return err
 	}
 	s.url = clientURL(opts.Host, s.ns.Addr())
+	s.startChecks()
 	return nil
 }
 
@@ -153,27 +134,21 @@ func checkAddress(opts *server.Options) error {
 	return l.Close()
 }
 
-// awaitReady waits for every listener, or for the first fatal message.
+// awaitReady waits for every listener, or for the first fatal message, which carries only text.
 func (s *Server) awaitReady() error {
 	for deadline := time.Now().Add(readyTimeout); ; {
-		if text := s.log.fatal.Load(); text != nil {
-			return fatalError(*text)
-		}
-		if s.ns.ReadyForConnections(100 * time.Millisecond) {
+		text := s.log.fatal.Load()
+		switch {
+		case text != nil && strings.Contains(*text, syscall.EADDRINUSE.Error()):
+			return fmt.Errorf("%w: %s", ErrAddressInUse, *text)
+		case text != nil:
+			return errors.New("NATS server: " + *text)
+		case s.ns.ReadyForConnections(100 * time.Millisecond):
 			return nil
-		}
-		if time.Now().After(deadline) {
+		case time.Now().After(deadline):
 			return fmt.Errorf("NATS server is not ready for connections after %v; its log may say why", readyTimeout)
 		}
 	}
-}
-
-// fatalError finds the cause in nats-server's message, which carries only text.
-func fatalError(text string) error {
-	if strings.Contains(text, syscall.EADDRINUSE.Error()) {
-		return fmt.Errorf("%w: %s", ErrAddressInUse, text)
-	}
-	return errors.New("NATS server: " + text)
 }
 
 // clientURL names an address that this machine can dial: a server that listens
@@ -198,7 +173,7 @@ func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{
 // Close stops the server and waits until all of it has stopped. Connections
 // should be drained before. Closing again does nothing.
 func (s *Server) Close() {
-	s.stopChecks()
+	s.end()
 	s.ns.Shutdown()
 	s.ns.WaitForShutdown()
 	s.checking.Wait()

@@ -188,7 +188,7 @@ func (s *issuer) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok b
 // lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they are asked. Those that
 // have just not answered come last.
 func (g *Generator) lenders(tag string, offers func(heartbeat) bool) (runs []string) {
-	now, own := time.Now(), g.installation()
+	now, own := time.Now(), g.membership.installation()
 	if own == "" { // it cannot know yet which peers have IDs of the same tags
 		return nil
 	}
@@ -221,7 +221,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait
 ) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, lendWithin))
 	defer cancel()
-	req := takeRequest{tag, n, 0, g.installation()}
+	req := takeRequest{tag, n, 0, g.membership.installation()}
 	if end, _ := ctx.Deadline(); wait > 0 {
 		req.WaitMS = max(time.Until(end).Milliseconds()*9/10, 1) // so that its refusal is heard
 	}
@@ -275,7 +275,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait
 func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
 	now := time.Now()
 	if g.borrows.isSilent(now, run) || !g.group.anyPeer(now, now.Add(-heardLately), func(b heartbeat) bool {
-		return b.ID == run && b.Segment && b.Installation == g.installation()
+		return b.ID == run && b.Segment && b.Installation == g.membership.installation()
 	}) {
 		return none, errors.New("the generator that claimed last is not heard, or cannot claim IDs")
 	}

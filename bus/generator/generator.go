@@ -119,12 +119,14 @@ func New(cfg Config) *Generator {
 	}
 	g := &Generator{
 		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), floors: newFloors(), concealing: newConcealing(),
-		membership: membership{joined: make(chan struct{})}, leaving: make(leaving),
-		failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
+		leaving: make(leaving), failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}
 	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
 	g.reported.natsWasWell = cfg.NATSErr() == nil
-	g.publisher = newPublisher(cfg.JS, g.openEvents, cfg.Log)
+	m := &g.membership
+	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})
+	m.announce = func() { g.sendHeartbeat(false) }
+	g.publisher = newPublisher(cfg.JS, g.membership.openEvents, cfg.Log)
 	g.group.pulse.returned = func(before time.Time, heard bool) {
 		g.dropOld(time.Now(), before)
 		g.afterPause(before, heard)
@@ -135,7 +137,7 @@ func New(cfg Config) *Generator {
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.exchange = &exchange{
-		cfg: &g.cfg, group: g.group, tasks: &g.tasks, installation: g.installation, hearPeers: g.hearPeers, turn: make(chan struct{}, 1),
+		cfg: &g.cfg, group: g.group, tasks: &g.tasks, installation: g.membership.installation, hearPeers: g.hearPeers, turn: make(chan struct{}, 1),
 	}
 	g.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,

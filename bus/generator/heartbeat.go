@@ -93,7 +93,7 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 		g.group.learn(time.Now(), b.LostNodes, g.cfg.Node)
 	}
 	if !b.Gone {
-		g.checkRival(b)
+		g.membership.checkRival(b)
 	}
 }
 

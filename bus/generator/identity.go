@@ -20,10 +20,36 @@ type Identity struct {
 	Created      time.Time `json:"created,omitzero"`
 }
 
-// membership is the installation that a generator is part of.
+// membership is the installation that a generator is part of. Run joins it; all others may read it.
+//
+//	prepare   join, which may ask mayCreate
+//	peers     checkRival: of each heartbeat
+//	publisher openEvents
 type membership struct {
+	cfg       *Config
+	peers     *group
+	hearPeers func(context.Context) error
+	announce  func()      // sends a heartbeat
+	fail      func(error) // ends the generator
+
 	identity atomic.Pointer[Identity] // nil: not joined yet
 	joined   chan struct{}            // closed when identity is known
+}
+
+// join enters the installation, and sends its ID to the other generators.
+func (m *membership) join(ctx context.Context) error {
+	identity, err := m.cfg.Join(ctx, m.mayCreate)
+	if err != nil {
+		return err
+	}
+	if m.identity.Swap(&identity) == nil {
+		close(m.joined)
+	}
+	for _, b := range m.peers.present(time.Now()) {
+		m.checkRival(b)
+	}
+	m.announce()
+	return nil
 }
 
 // yieldsTo reports whether generators of i must not serve beside generators of the other
@@ -40,11 +66,11 @@ func (i Identity) yieldsTo(other Identity) bool {
 
 // openEvents makes sure that the stream of events exists. Before the installation is joined it makes none: an empty one
 // would be in the way of a restore.
-func (g *Generator) openEvents(ctx context.Context) error {
-	if g.membership.identity.Load() == nil {
+func (m *membership) openEvents(ctx context.Context) error {
+	if m.identity.Load() == nil {
 		return nil
 	}
-	return g.cfg.OpenEvents(ctx)
+	return m.cfg.OpenEvents(ctx)
 }
 
 // mayCreate returns an error if there may be an installation already. Then a new record would begin a second one at 1.
@@ -54,15 +80,15 @@ func (g *Generator) openEvents(ctx context.Context) error {
 //   - Another generator is a witness: its data folder names an installation. For example, a single server became a
 //     cluster, which begins with an empty JetStream.
 //   - No generator is heard from one of the routes: it may be such a witness.
-func (g *Generator) mayCreate(ctx context.Context) error {
-	if err := g.hearPeers(ctx); err != nil {
+func (m *membership) mayCreate(ctx context.Context) error {
+	if err := m.hearPeers(ctx); err != nil {
 		return err
 	}
 	var routes map[string]string
-	if g.cfg.Routes != nil && !g.cfg.NewInstallation {
-		routes = g.cfg.Routes(ctx)
+	if m.cfg.Routes != nil && !m.cfg.NewInstallation {
+		routes = m.cfg.Routes(ctx)
 	}
-	if g.cfg.Conn.ConnectedClusterName() != "" {
+	if m.cfg.Conn.ConnectedClusterName() != "" {
 		// The server may have joined its cluster only just now. Each generator
 		// there sends a heartbeat before this wait is over.
 		select {
@@ -71,9 +97,9 @@ func (g *Generator) mayCreate(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	heard := map[string]bool{g.cfg.Conn.ConnectedServerId(): true} // the NATS servers of generators
+	heard := map[string]bool{m.cfg.Conn.ConnectedServerId(): true} // the NATS servers of generators
 	var witness heartbeat
-	for _, b := range g.group.present(time.Now()) {
+	for _, b := range m.peers.present(time.Now()) {
 		heard[b.Server] = true
 		if b.Witness != "" {
 			witness = b
@@ -84,7 +110,7 @@ func (g *Generator) mayCreate(ctx context.Context) error {
 				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
 		}
 	}
-	if g.cfg.NewInstallation {
+	if m.cfg.NewInstallation {
 		return nil
 	}
 	if witness.Witness != "" {
@@ -117,27 +143,26 @@ func missingRoutes(routes map[string]string, heard map[string]bool) error {
 //
 // Callers of one subject space must get IDs of one installation. There are two if servers with a
 // JetStream each are linked, for example by leaf nodes.
-func (g *Generator) checkRival(b heartbeat) {
-	own := g.membership.identity.Load()
+func (m *membership) checkRival(b heartbeat) {
+	own := m.identity.Load()
 	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
-	g.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the older %s, "+
-		"so callers would get the same IDs from both: give all generators the same JetStream (--server, --js-domain), "+
-		"or accounts of their own",
-		allocator.ErrRefused, own.Installation, b.Node, b.Installation))
+	m.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the "+
+		"older %s, so callers would get the same IDs from both: give all generators the same JetStream (--server, "+
+		"--js-domain), or accounts of their own", allocator.ErrRefused, own.Installation, b.Node, b.Installation))
 }
 
 // installation is the ID of the installation; empty: not joined yet.
-func (g *Generator) installation() string {
-	if id := g.membership.identity.Load(); id != nil {
+func (m *membership) installation() string {
+	if id := m.identity.Load(); id != nil {
 		return id.Installation
 	}
 	return ""
 }
 
 // isRival reports whether a peer is known to be of another installation, which has other IDs.
-func (g *Generator) isRival(b heartbeat) bool {
-	own := g.installation()
+func (m *membership) isRival(b heartbeat) bool {
+	own := m.installation()
 	return own != "" && b.Installation != "" && b.Installation != own
 }

@@ -75,7 +75,7 @@ func (g *Generator) lend(s *issuer, req takeRequest) (ranges []bus.Range, refill
 // lends reports whether this generator may give IDs to the peer that asks. Before it serves, it does not hear its peers.
 // In another installation the tag has other IDs.
 func (g *Generator) lends(req takeRequest) bool {
-	return g.phase.serving.Load() && req.Installation == g.installation()
+	return g.phase.serving.Load() && req.Installation == g.membership.installation()
 }
 
 // takeForPeer is what [issuer.request] is for callers. It never passes a request for a strict tag on again.

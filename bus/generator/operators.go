@@ -13,7 +13,7 @@ import (
 
 // forOperators makes what operators ask.
 func (g *Generator) forOperators(embedded bool) {
-	passing := &passing{g.cfg.Conn, g.group, g.installation}
+	passing := &passing{g.cfg.Conn, g.group, g.membership.installation}
 	g.workers = &workerAdmin{
 		cfg: &g.cfg, flakes: g.flakes, group: g.group, notJoined: g.notJoined, peersKnown: g.peersKnown, send: g.send, publish: g.publish}
 	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}

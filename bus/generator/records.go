@@ -26,7 +26,7 @@ func (g *Generator) storeErr() error {
 // leads reports whether this generator compares the database with the records: the one with the lowest run does, of
 // those for which the last comparison was a success.
 func (g *Generator) leads() bool {
-	own := g.installation()
+	own := g.membership.installation()
 	return !g.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
 		return b.Polls && b.ID < g.group.self && b.Installation == own
 	})

@@ -57,7 +57,7 @@ func newSegments(g *Generator) *issuer {
 			return errNotOpen
 		},
 		starting: errNotYet,
-		offers:   func(b heartbeat) bool { return b.Segment && !g.isRival(b) },
+		offers:   func(b heartbeat) bool { return b.Segment && !g.membership.isRival(b) },
 	}
 }
 

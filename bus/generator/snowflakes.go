@@ -51,7 +51,7 @@ func newSnowflakes(g *Generator) *issuer {
 			return cmp.Or(g.noWorker(), g.flakes.State().Err)
 		},
 		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
-		offers:   func(b heartbeat) bool { return b.Snowflake && !g.isRival(b) },
+		offers:   func(b heartbeat) bool { return b.Snowflake && !g.membership.isRival(b) },
 	}
 }
 

@@ -148,7 +148,7 @@ func (g *Generator) places(now time.Time) (places []place) {
 	}
 	places = []place{{g.group.self, g.cfg.Node, own, g.stays(now)}}
 	for _, b := range g.group.present(now) {
-		if b.Server != "" && b.Installation == g.installation() {
+		if b.Server != "" && b.Installation == g.membership.installation() {
 			places = append(places, place{b.ID, b.Node, b.Server, b.Stays})
 		}
 	}

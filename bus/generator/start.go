@@ -63,7 +63,7 @@ func (g *Generator) listen() error {
 // work prepares, and refills until the context is done. The tags of the start are created while the allocator runs: it
 // knows by its watch which tags there are.
 func (g *Generator) work(ctx context.Context) {
-	if err := g.prepare(ctx, g.join, g.warnOfStreams, g.open); err != nil {
+	if err := g.prepare(ctx, g.membership.join, g.warnOfStreams, g.open); err != nil {
 		g.fail(err)
 		<-ctx.Done()
 	}
@@ -114,22 +114,6 @@ func (g *Generator) retry(ctx context.Context, step func(context.Context) error)
 		case <-time.After(prepareAgain):
 		}
 	}
-}
-
-// join enters the installation, and sends its ID to the other generators.
-func (g *Generator) join(ctx context.Context) error {
-	identity, err := g.cfg.Join(ctx, g.mayCreate)
-	if err != nil {
-		return err
-	}
-	if g.membership.identity.Swap(&identity) == nil {
-		close(g.membership.joined)
-	}
-	for _, b := range g.group.present(time.Now()) {
-		g.checkRival(b)
-	}
-	g.sendHeartbeat(false)
-	return nil
 }
 
 // warnOfStreams logs each stream that keeps requests, or the answers to generators. The acknowledgement of a stream

@@ -13,8 +13,8 @@ import (
 
 // names of what a start can find.
 var names = map[string]found{
-	"unused": unused, "free": free, "ours": ours, "others": others, "emptied": emptied, "replaced": replaced, "away": away,
-	"unfit": unfit, "trusted": trusted, "otherConfig": otherConfig, "tagsLeft": tagsLeft,
+	"free": free, "ours": ours, "others": others, "emptied": emptied, "replaced": replaced, "away": away,
+	"unfit": unfit, "otherConfig": otherConfig, "tagsLeft": tagsLeft,
 }
 
 var letters = map[string]outcome{"W": wait, "R": refuse, "C": create, "J": join}
@@ -30,16 +30,15 @@ const (
 	// A row is a database, a column ZooKeeper. The generator goes on where there is a dot: it creates the record
 	// if there is none, and joins else. Where there is N it waits if there is no record, and is refused else.
 	placeTable = `
-		         unused free ours trusted away others emptied replaced unfit
-		unused   .      .    .    .       W    N      R       R        R
-		free     .      .    .    .       W    N      R       R        R
-		ours     .      .    .    .       W    N      R       R        R
-		trusted  .      .    .    .       W    N      R       R        R
-		away     W      W    W    W       W    N      R       R        R
-		others   N      N    N    N       N    N      N       N        R
-		emptied  R      R    R    R       R    R      R       R        R
-		replaced R      R    R    R       R    R      R       R        R
-		unfit    R      R    R    R       R    R      R       R        R`
+		         unused free ours away others emptied replaced unfit
+		unused   .      .    .    W    N      R       R        R
+		free     .      .    .    W    N      R       R        R
+		ours     .      .    .    W    N      R       R        R
+		away     W      W    W    W    N      R       R        R
+		others   N      N    N    N    N      N       N        R
+		emptied  R      R    R    R    N      R       R        R
+		replaced R      R    R    R    N      R       R        R
+		unfit    R      R    R    R    R      R       R        R`
 )
 
 // cells calls f with each cell of a table.
@@ -93,7 +92,7 @@ func TestRules(t *testing.T) {
 			checked++
 		})
 	})
-	if checked != 2*7*9*9 {
+	if checked != 2*7*8*8 {
 		t.Errorf("%d combinations were checked", checked)
 	}
 }
@@ -104,8 +103,7 @@ var errGone = errors.New("it does not answer")
 func factsOf(record, db, zk found) *facts {
 	want := kvstore.Installation{Store: KindMySQL, Registry: KindZooKeeper, Layout: snowflake.DefaultLayout()}
 	f := &facts{record: record, want: want, have: want, err: errGone}
-	f.have.ID, f.have.Database = "A", "D"
-	f.have.ZooKeepers = []kvstore.ZooKeeper{{ID: "Z", Name: "z1/leaf/leaf", Installation: "A", Last: 1023}}
+	f.have.ID, f.have.Database, f.have.ZooKeeper = "A", "D", "Z"
 	switch record {
 	case others:
 		f.have.ID = "B"
@@ -114,9 +112,11 @@ func factsOf(record, db, zk found) *facts {
 	case free, away, tagsLeft, unfit:
 		f.have = kvstore.Installation{}
 	}
-	sight := func(what found, u use, id string) look {
+	sight := func(what found, u *use, id string) {
 		l := look{found: what, use: u, of: "A", id: id}
 		switch what {
+		case 0: // not used
+			return
 		case away, unfit:
 			l.err = errGone
 		case others:
@@ -126,10 +126,10 @@ func factsOf(record, db, zk found) *facts {
 		case replaced:
 			l.id = "another"
 		}
-		return l
+		f.places = append(f.places, l)
 	}
-	f.database = sight(db, database{&fakePlace{name: "db/leaf"}}, "D")
-	f.zooKeeper = sight(zk, zooKeeper{&fakePlace{name: "z9/leaf/leaf"}, 0, 1023}, "Z")
+	sight(db, database(&fakePlace{name: "db/leaf"}), "D")
+	sight(zk, zooKeeper(&fakePlace{name: "z9/leaf/leaf"}), "Z")
 	return f
 }
 
@@ -141,18 +141,18 @@ func TestSentences(t *testing.T) {
 		zooKeeper        found
 		say              []string
 	}{
-		"waits for JetStream": {"A", away, unused, unused, []string{"waiting for JetStream", "installation A", errGone.Error()}},
-		"lost its state":      {"A", free, unused, unused, []string{"the record of installation A", "leaf restore", "--adopt", "--data-dir"}},
-		"other NATS":          {"A", others, unused, unused, []string{"installation A", "installation B", "--server"}},
-		"other configuration": {"", otherConfig, unused, unused, []string{"installation A", "--epoch"}},
-		"lost record":         {"", tagsLeft, unused, unused, []string{"lost the installation's record", "docs/cluster.md"}},
-		"their database":      {"", ours, others, unused, []string{"the database belongs to installation B", "this NATS is installation A", "--server", "--mysql", "free it"}},
-		"their database, new": {"", free, others, unused, []string{"the database belongs to installation B", "no installation yet", "free it"}},
-		"emptied database":    {"", ours, emptied, unused, []string{"installation A keeps its tags in D", "lost its state", "--mysql", "give it to A as D"}},
-		"other database":      {"", ours, replaced, unused, []string{"installation A keeps its tags in another place (D;", "is another of installation A)", "--mysql", "give it to A as D"}},
+		"waits for JetStream": {"A", away, 0, 0, []string{"waiting for JetStream", "installation A", errGone.Error()}},
+		"lost its state":      {"A", free, 0, 0, []string{"the record of installation A", "leaf restore", "--adopt", "--data-dir"}},
+		"other NATS":          {"A", others, 0, 0, []string{"installation A", "installation B", "--server"}},
+		"other configuration": {"", otherConfig, 0, 0, []string{"installation A", "--epoch"}},
+		"lost record":         {"", tagsLeft, 0, 0, []string{"lost the installation's record", "docs/cluster.md"}},
+		"their database":      {"", ours, others, 0, []string{"the database belongs to installation B", "this NATS is installation A", "--server", "--mysql", "free it"}},
+		"their database, new": {"", free, others, 0, []string{"the database belongs to installation B", "no installation yet", "free it"}},
+		"emptied database":    {"", ours, emptied, 0, []string{"installation A keeps its tags in another place (D;", "lost its state", "--mysql", "give it to A as D"}},
+		"other database":      {"", ours, replaced, 0, []string{"installation A keeps its tags in another place (D;", "is another of installation A)", "--mysql", "give it to A as D"}},
 		"their ZooKeeper":     {"", ours, ours, others, []string{"ZooKeeper (z9/leaf/leaf) belongs to installation B", "this NATS is installation A", "--zookeeper-name"}},
-		"emptied ZooKeeper":   {"", ours, ours, emptied, []string{"installation A keeps its workers in Z", "lost its state", "give it to A as Z"}},
-		"other ZooKeeper":     {"", ours, ours, replaced, []string{"(Z;", "workers from 0 to 1023, at z1/leaf/leaf", "--zookeeper-name", "--worker-range"}},
+		"emptied ZooKeeper":   {"", ours, ours, emptied, []string{"installation A keeps its workers in another place (Z;", "lost its state", "give it to A as Z"}},
+		"other ZooKeeper":     {"", ours, ours, replaced, []string{"(Z;", "--zookeeper-name", "give it to A as Z"}},
 		"database away":       {"", free, away, away, []string{errGone.Error()}},
 	} {
 		f := factsOf(c.record, c.database, c.zooKeeper)

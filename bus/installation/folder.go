@@ -26,8 +26,7 @@ import (
 //
 //	lock          held while the generator runs; contains its process ID
 //	node          the node's name, made once
-//	installation  the ID of the installation that was joined
-//	database      the database that said that it belongs to this installation
+//	installation  the ID of the installation that was joined, and the kind of its store of tags
 //	marks         the allocator's high-water marks
 //	worker        the worker of snowflakes, and up to which time it was used
 //	nats/         the embedded NATS server's JetStream
@@ -44,10 +43,7 @@ type Folder struct {
 	disk  *disk.Runner // for the small files
 }
 
-const (
-	fileInstallation = "installation"
-	fileDatabase     = "database"
-)
+const fileInstallation = "installation"
 
 // folderWait is how long the disk may take for one of the small files.
 const folderWait = 5 * time.Second
@@ -66,33 +62,58 @@ var ErrLocked = errors.New("in use by another generator")
 
 // OpenFolder makes the folder if it is missing, locks it and opens what is in it. node is the name that
 // was asked for, which [IsNode] must accept; empty: the folder's, or a new random one. Close it.
-func OpenFolder(path, node string) (_ *Folder, err error) {
-	path, err = filepath.Abs(path)
+func OpenFolder(path, node string) (*Folder, error) {
+	f, err := folderAt(path)
 	if err != nil {
-		return nil, fmt.Errorf("--data-dir: %w", err)
+		return nil, err
 	}
-	if err := disk.MakeFolder(path, 0o750); err != nil {
-		return nil, fmt.Errorf("the data folder %s cannot be made: %w", path, err)
+	if err := disk.MakeFolder(f.Path, 0o750); err != nil {
+		return nil, fmt.Errorf("the data folder %s cannot be made: %w", f.Path, err)
 	}
-	f := &Folder{Path: path, lock: flock.New(filepath.Join(path, "lock")), disk: disk.NewRunner(folderWait)}
 	if err := f.open(node); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
 
-// CheckFolder returns an error if another generator runs on the folder. It writes nothing. belongs: the folder belongs
-// to an installation.
-func CheckFolder(path string) (belongs bool, err error) {
-	if path, err = filepath.Abs(path); err != nil {
-		return false, fmt.Errorf("--data-dir: %w", err)
+func folderAt(path string) (*Folder, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("--data-dir: %w", err)
 	}
-	f := &Folder{Path: path, lock: flock.New(filepath.Join(path, "lock"))}
+	return &Folder{Path: path, lock: flock.New(filepath.Join(path, "lock")), disk: disk.NewRunner(folderWait)}, nil
+}
+
+// FolderLook is what [ExamineFolder] found in a data folder.
+type FolderLook struct {
+	Path         string // absolute
+	Installation string // that it belongs to; empty: none yet
+	Used         error  // says that a generator uses it, and matches [ErrLocked]; nil: none does
+}
+
+// ExamineFolder looks at a data folder, and writes nothing. The error matches [fs.ErrNotExist] if there is none.
+func ExamineFolder(path string) (look FolderLook, err error) {
+	f, err := folderAt(path)
+	if err != nil {
+		return look, err
+	}
+	look.Path = f.Path
+	if info, err := os.Stat(f.Path); err != nil {
+		return look, fmt.Errorf("the data folder %s cannot be read: %w", f.Path, err)
+	} else if !info.IsDir() {
+		return look, fmt.Errorf("the data folder %s is a file", f.Path)
+	}
+	if look.Installation, _, err = f.belongs(); err != nil {
+		return look, err
+	}
 	if _, err := os.Stat(f.lock.Path()); err != nil {
-		return false, nil // TryLock would make it
+		return look, nil // TryLock would make it
 	}
-	_, missing := os.Stat(f.File(fileInstallation))
-	return missing == nil, errors.Join(f.tryLock(), f.lock.Close())
+	err = f.tryLock()
+	if errors.Is(err, ErrLocked) {
+		look.Used, err = err, nil
+	}
+	return look, errors.Join(err, f.lock.Close())
 }
 
 func (f *Folder) tryLock() error {
@@ -100,10 +121,14 @@ func (f *Folder) tryLock() error {
 	if err != nil {
 		return fmt.Errorf("the data folder %s is not writable: %w", f.Path, err)
 	}
-	if !locked {
-		return fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", f.Path, ErrLocked, f.owner())
+	if locked {
+		return nil
 	}
-	return nil
+	owner, _ := f.read("lock")
+	if owner != "" {
+		owner = " (process " + owner + ")"
+	}
+	return fmt.Errorf("the data folder %s is %w%s: give this one its own with --data-dir", f.Path, ErrLocked, owner)
 }
 
 func (f *Folder) open(node string) (err error) {
@@ -137,15 +162,6 @@ func (f *Folder) open(node string) (err error) {
 	return err
 }
 
-// owner names the process that holds the lock, if it is known.
-func (f *Folder) owner() string {
-	pid, err := os.ReadFile(f.File("lock"))
-	if err != nil || len(pid) == 0 {
-		return ""
-	}
-	return " (process " + strings.TrimSpace(string(pid)) + ")"
-}
-
 // Close closes what is open, and unlocks the folder.
 func (f *Folder) Close() (err error) {
 	if f.Index != nil {
@@ -173,11 +189,10 @@ func (f *Folder) node(asked string) (string, error) {
 	switch {
 	case asked == "" && kept == "":
 		asked = "n" + strings.ToLower(rand.Text()[:12])
-	case asked == "":
-		if !IsNode(kept) {
-			return "", fmt.Errorf("%s does not hold a node's name: give one with --node", f.File("node"))
-		}
+	case asked == "" && IsNode(kept):
 		return kept, nil
+	case asked == "":
+		return "", fmt.Errorf("%s does not hold a node's name: give one with --node", f.File("node"))
 	}
 	return asked, f.write("node", asked)
 }
@@ -191,13 +206,11 @@ func (f *Folder) read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// remove removes a small file.
-func (f *Folder) remove(name string) error {
-	err := f.disk.Run(func() error { return os.Remove(f.File(name)) })
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+// belongs returns the installation that the folder belongs to, and the kind of its store of tags; empty: none yet.
+func (f *Folder) belongs() (installation, store string, err error) {
+	line, err := f.read(fileInstallation)
+	installation, store, _ = strings.Cut(line, " ")
+	return installation, store, err
 }
 
 // write replaces a small file: after a power failure it holds the old line or the new,

@@ -1,12 +1,12 @@
 package installation
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -28,53 +28,41 @@ type member struct {
 	Config
 	records *kvstore.Records
 
-	want              kvstore.Installation // the configuration, as it would be on record
-	first, last       int64                // the workers that may be taken
-	database, workers use                  // nil: not used
-	known             string               // the installation that the data folder belongs to; empty: none yet
-	confirmed         bool                 // the database has said before that it belongs to that installation
-	have              kvstore.Installation // the record, once it has joined
-	adopting          time.Time            // the first attempt to make the record again
+	want                kvstore.Installation // the configuration, as it would be on record
+	database, zooKeeper *use                 // nil: not used
+	known, store        string               // the installation of the data folder, and its kind of store; empty: none
+	have                kvstore.Installation // the record, once it has joined
+	adopting            time.Time            // the first attempt to make the record again
 }
 
-func newMember(c Config, layout snowflake.Layout, first, last int64) (*member, error) {
-	m := &member{
-		Config: c, records: kvstore.NewRecords(c.State), first: first, last: last,
-		want: kvstore.Installation{Store: KindKV, Registry: KindKV, Layout: layout},
-	}
+func newMember(c Config, layout snowflake.Layout) (*member, error) {
+	m := &member{Config: c, records: kvstore.NewRecords(c.State)}
+	m.want = kvstore.Installation{Store: KindKV, Registry: KindKV, Layout: layout}
 	var err error
-	if m.known, err = c.Folder.read(fileInstallation); err != nil {
+	if m.known, m.store, err = c.Folder.belongs(); err != nil {
 		return nil, err
 	}
 	if c.Database != nil {
-		m.want.Store, m.database = KindMySQL, database{c.Database}
-		name, err := c.Folder.read(fileDatabase)
-		if err != nil {
-			return nil, err
-		}
-		m.confirmed = m.known != "" && name == c.Database.Name()
+		m.want.Store, m.database = KindMySQL, database(c.Database)
 	}
 	if c.Workers != nil {
-		m.want.Registry, m.workers = KindZooKeeper, m.keeps(c.Workers)
+		m.want.Registry, m.zooKeeper = KindZooKeeper, zooKeeper(c.Workers)
 	}
 	return m, nil
 }
 
-func (m *member) keeps(r Registry) use { return zooKeeper{r, m.first, m.last} }
-
-// resumes returns the installation of the worker that may be used before join. With a
-// database that was not used before none may: the generator may be refused. Where the worker has
-// another layout than was asked for, join refuses that.
+// resumes returns the installation of the worker that may be used before join. None may where join refuses the
+// configuration: the worker has another layout than was asked for, or the tags are kept elsewhere.
 func (m *member) resumes() string {
 	saved, ok := m.Folder.Worker.Saved()
-	if m.database != nil && !m.confirmed || ok && saved.Layout != m.want.Layout {
+	if m.store != m.want.Store || ok && saved.Layout != m.want.Layout {
 		return ""
 	}
 	return m.known
 }
 
 // join enters the installation, or makes its record, and makes the data folder belong to it. It
-// implements [generator.Config.Join]. It asks only places that this generator has never used: a wrong password
+// implements [generator.Config.Join]. It asks only places that this generator has not used: a wrong password
 // there is a mistake in the configuration. Later it may be a change that is not finished, and the generator waits.
 func (m *member) join(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
 	identity, err := m.tryJoin(ctx, begin)
@@ -88,63 +76,52 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 	var lost error
 	for begun := false; ; {
 		f := m.look(ctx)
+		if f.record == free && f.finds(others|emptied|replaced|unfit) {
+			f = m.look(ctx) // another generator may have made the record since, and claimed the place for it
+		}
 		then, err := f.decide()
 		switch {
 		case then == join:
 			return m.enter(ctx, f)
 		case m.Adopt && m.known != "" && f.record&(free|tagsLeft) != 0:
-			if err := m.adopt(ctx, f); err != nil {
-				return generator.Identity{}, err
-			}
+			err = m.adopt(ctx, f)
 		case lost != nil: // begin may have used up the time of the context
-			return generator.Identity{}, lost
+			err = lost
 		case !begun && (then == create || then == wait && f.record == tagsLeft && m.known == ""):
 			// Where tags are left, begin knows which installation lost its record. Look again, also
 			// after an error: a replica that did not have the record yet may have answered.
-			begun, lost = true, begin(ctx)
-		case then != create:
+			begun, lost, err = true, begin(ctx), nil
+		case then == create && m.Adopt: // a mistyped --data-dir must not begin at 1
+			err = fmt.Errorf("%w: --adopt makes the record of the data folder's installation again, and this folder "+
+				"names none: name the right --data-dir. For a new installation, remove --adopt", allocator.ErrRefused)
+		case then == create:
+			err = m.create(ctx)
+		}
+		if err != nil {
 			return generator.Identity{}, err
-		case m.Adopt: // a mistyped --data-dir must not begin at 1
-			return generator.Identity{}, fmt.Errorf("%w: --adopt makes the record of the data folder's installation again, and this "+
-				"folder names none: name the right --data-dir. For a new installation, remove --adopt", allocator.ErrRefused)
-		default:
-			if err := m.create(ctx); err != nil {
-				return generator.Identity{}, err
-			}
 		}
 	}
 }
 
-// look finds the owner of everything. Another generator may make the record, and claim the database or ZooKeeper, after
-// look has read that there is no record. So then it looks once more.
+// look reads the record, and asks the database and ZooKeeper at the same time, and only if the generator may join. A
+// place that the record notes is asked later, before it is used: what needs another one works meanwhile. A new data
+// folder must not belong to an installation that has not the database, so then it is asked.
 func (m *member) look(ctx context.Context) *facts {
-	f := m.lookOnce(ctx)
-	if f.record == free && (f.database.found|f.zooKeeper.found)&unusable != 0 {
-		f = m.lookOnce(ctx)
-	}
-	return f
-}
-
-// lookOnce asks the database and ZooKeeper at the same time, and only if the generator may join.
-func (m *member) lookOnce(ctx context.Context) *facts {
 	f := &facts{known: m.known, want: m.want}
 	m.lookAtRecord(ctx, f)
 	if f.record != ours && (f.record != free || m.known != "") {
-		f.database.found, f.zooKeeper.found = away, away
 		return f
 	}
+	if m.database != nil && (f.have.Database == "" || m.known == "") {
+		f.places = append(f.places, look{use: m.database})
+	}
+	if m.zooKeeper != nil && f.have.ZooKeeper == "" {
+		f.places = append(f.places, look{use: m.zooKeeper})
+	}
 	var looks sync.WaitGroup
-	looks.Go(func() {
-		if f.database.found = trusted; !m.confirmed {
-			f.database = lookAt(ctx, m.database, &f.have, false)
-		}
-	})
-	looks.Go(func() {
-		noted := zooKeeper{nil, m.first, m.last}.overlapping(&f.have, "")
-		if f.zooKeeper.found = trusted; m.workers == nil || noted.ID == "" || noted.Installation != f.have.ID {
-			f.zooKeeper = lookAt(ctx, m.workers, &f.have, false)
-		}
-	})
+	for i := range f.places {
+		looks.Go(func() { f.places[i] = f.places[i].use.look(ctx, &f.have, false) })
+	}
 	looks.Wait()
 	return f
 }
@@ -184,14 +161,14 @@ func (m *member) create(ctx context.Context) error {
 // adopt makes the record of the installation again that the data folder names. If JetStream has no tags, they count as
 // lost.
 func (m *member) adopt(ctx context.Context, f *facts) error {
-	if saved, ok := m.Folder.Worker.Saved(); ok && saved.Layout != m.want.Layout {
-		f.have, f.have.Layout = m.want, saved.Layout
-		f.have.ID = m.known
-		return fmt.Errorf("%w: %w", allocator.ErrRefused, f.otherConfig())
+	f.have, f.have.ID, f.have.Store = m.want, m.known, m.store // as far as the folder knows
+	if saved, ok := m.Folder.Worker.Saved(); ok {
+		f.have.Layout = saved.Layout
 	}
-	if name, err := m.Folder.read(fileDatabase); err != nil || name != "" && m.database == nil {
-		return cmp.Or(err, fmt.Errorf("%w: installation %s keeps its tags in the database %s: start with --mysql",
-			allocator.ErrRefused, m.known, name))
+	if len(differences(f.have, m.want)) > 0 {
+		f.record = otherConfig
+		_, err := f.decide()
+		return err
 	}
 	if m.adopting.IsZero() {
 		m.adopting = time.Now()
@@ -218,20 +195,13 @@ func (m *member) write(ctx context.Context, id string, tags uint64) error {
 // folder waits for JetStream.
 func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identity, err error) {
 	m.have = f.have
-	for _, l := range []look{f.database, f.zooKeeper} {
-		if l.found&(unused|trusted) == 0 {
-			if m.have, err = m.admit(ctx, l.use); err != nil {
-				return identity, err
-			}
-		}
-	}
-	if m.database != nil && !m.confirmed {
-		if err := m.Folder.write(fileDatabase, m.database.Name()); err != nil {
+	for _, l := range f.places {
+		if m.have, err = m.admit(ctx, l.use); err != nil {
 			return identity, err
 		}
 	}
 	if m.known != m.have.ID {
-		if err := m.Folder.write(fileInstallation, m.have.ID); err != nil {
+		if err := m.Folder.write(fileInstallation, m.have.ID+" "+m.have.Store); err != nil {
 			return identity, err
 		}
 	}
@@ -242,19 +212,16 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 	return generator.Identity{Installation: m.have.ID, Created: m.have.Created}, nil
 }
 
-// admit makes sure that a place belongs to the installation, and is the one that the record notes.
-// One that is free it claims. It returns the record.
-func (m *member) admit(ctx context.Context, u use) (kvstore.Installation, error) {
-	l := lookAt(ctx, u, &m.have, false)
-	if l.found == free {
-		l = lookAt(ctx, u, &m.have, true) // several may claim: what is there then counts
-	}
+// admit makes sure that a place belongs to the installation, and is the one that the record notes. It claims one that
+// is free: several may do so, and what is there then counts. It returns the record.
+func (m *member) admit(ctx context.Context, u *use) (kvstore.Installation, error) {
+	l := u.look(ctx, &m.have, *u.noted(&m.have) == "")
 	if err := l.verdict(m.have); err != nil {
 		return m.have, err
 	}
 	return kvstore.ChangeInstallation(ctx, m.State, func(have *kvstore.Installation) error {
 		if l.compare(have); l.found == ours { // another generator may have been first, with another place
-			u.note(have, l.id)
+			*u.noted(have) = l.id
 		}
 		return l.verdict(*have)
 	})
@@ -266,47 +233,31 @@ func (m *member) open(ctx context.Context) error {
 	if err := m.records.Open(ctx, m.have); err != nil || m.database == nil {
 		return err
 	}
-	_, err := m.admit(ctx, m.database)
-	if errors.Is(err, allocator.ErrRefused) { // the next start waits until the owner of the database is known
-		err = errors.Join(err, m.Folder.remove(fileDatabase))
-	}
-	if err != nil {
+	if _, err := m.admit(ctx, m.database); err != nil {
 		return err
 	}
 	return m.Database.Open(ctx)
 }
 
 // claimed is a registry in ZooKeeper. Nothing is asked of it before it is known to be the
-// installation's: all writes come after a List.
+// installation's: all writes come after a List. Several goroutines may find that out at once.
 type claimed struct {
 	Registry
 	m    *member
-	turn chan struct{} // taken by the goroutine that claims
-	done bool          // it is the installation's; guarded by turn
-}
-
-func (m *member) claimed(r Registry) *claimed {
-	return &claimed{Registry: r, m: m, turn: make(chan struct{}, 1)}
+	done atomic.Bool // it is the installation's
 }
 
 // List implements [snowflake.Registry].
 func (r *claimed) List(ctx context.Context) ([]snowflake.Entry, error) {
-	select {
-	case r.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("the owner of the workers in ZooKeeper is not known yet: %w", ctx.Err())
-	}
-	var err error
-	if !r.done {
-		_, err = r.m.admit(ctx, r.m.keeps(r.Registry))
-		r.done = err == nil
-	}
-	<-r.turn
-	if errors.Is(err, allocator.ErrRefused) && !errors.Is(err, snowflake.ErrRefused) {
-		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
-	}
-	if err != nil {
-		return nil, err
+	if !r.done.Load() {
+		_, err := r.m.admit(ctx, zooKeeper(r.Registry))
+		if errors.Is(err, allocator.ErrRefused) && !errors.Is(err, snowflake.ErrRefused) {
+			err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.done.Store(true)
 	}
 	return r.Registry.List(ctx)
 }

@@ -28,21 +28,18 @@ func TestJoin(t *testing.T) {
 	f := s.folder()
 	id := s.joins(f)
 	have := s.record()
-	want := []kvstore.ZooKeeper{{ID: "ID of zk", Name: "zk", Installation: id, Last: 1023}}
-	if have.ID != id || have.Database != "ID of db" || !slices.Equal(have.ZooKeepers, want) || s.db.of != id || s.zk.of != id {
+	if have.ID != id || have.Database != "ID of db" || have.ZooKeeper != "ID of zk" || s.db.of != id || s.zk.of != id {
 		t.Errorf("the record is %+v; the database belongs to %q, ZooKeeper to %q", have, s.db.of, s.zk.of)
 	}
-	for name, want := range map[string]string{fileInstallation: id, fileDatabase: "db"} {
-		if line, err := f.read(name); err != nil || line != want {
-			t.Errorf("the file %s has %q, %v", name, line, err)
-		}
+	if of, store, err := f.belongs(); of != id || store != KindMySQL || err != nil {
+		t.Errorf("the folder belongs to %q, with tags in %q, %v", of, store, err)
 	}
 	// Neither is asked by a start that knows both.
 	s.db.err, s.zk.err = errGone, errGone
 	if again := s.joins(f); again != id || !reflect.DeepEqual(s.record(), have) {
 		t.Errorf("joined %q again, the record is %+v", again, s.record())
 	}
-	// A new folder does not know the database.
+	// A new folder does not join before the database has said whose it is.
 	s.fails(s.folder(), false, errGone.Error())
 }
 
@@ -90,9 +87,6 @@ func TestMisconfigured(t *testing.T) {
 	}
 	if err := m.open(t.Context()); !errors.Is(err, wrong) || errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("open: %v", err)
-	}
-	if name, err := f.read(fileDatabase); name != "db" || err != nil {
-		t.Errorf("the folder knows the database %q, %v", name, err)
 	}
 }
 
@@ -331,8 +325,7 @@ func TestJoinLooksAgain(t *testing.T) {
 	}
 }
 
-// A database that has another owner now is not opened. The next start waits until its owner
-// is known.
+// A database that has another owner now is not opened.
 func TestOpenLooksAgain(t *testing.T) {
 	for name, change := range map[string]func(*fakePlace){
 		"another installation's": func(p *fakePlace) { p.of = "B" },
@@ -346,23 +339,17 @@ func TestOpenLooksAgain(t *testing.T) {
 			s.joins(f)
 			change(s.db.fakePlace)
 			m := s.member(f)
-			if m.resumes() == "" {
-				t.Error("the folder's worker may not be used")
-			}
 			if _, err := m.join(t.Context(), mayBegin); err != nil {
 				t.Fatal(err)
 			}
 			if err := m.open(t.Context()); !errors.Is(err, allocator.ErrRefused) || s.db.opened > 0 {
 				t.Errorf("open: %v; opened %d times", err, s.db.opened)
 			}
-			if line, err := f.read(fileDatabase); line != "" || err != nil || s.member(f).resumes() != "" {
-				t.Errorf("the folder still knows the database: %q, %v", line, err)
-			}
 		})
 	}
 }
 
-// The folder's worker is not used before the owner of a new database is known, nor with another layout.
+// The folder's worker is not used where the start will be refused: with another store of tags, or another layout.
 func TestResumes(t *testing.T) {
 	s := newSite(t)
 	f := s.folder()
@@ -383,7 +370,7 @@ func TestResumes(t *testing.T) {
 	s.layout.Epoch--
 	s.db = newDatabase("new")
 	if got := s.member(f).resumes(); got != "" {
-		t.Errorf("with a new database: %q", got)
+		t.Errorf("with a database: %q", got)
 	}
 }
 

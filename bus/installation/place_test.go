@@ -56,7 +56,7 @@ func TestClaimedRegistry(t *testing.T) {
 	if _, err := m.join(t.Context(), mayBegin); err != nil {
 		t.Fatal(err)
 	}
-	r := m.claimed(s.zk)
+	r := &claimed{Registry: s.zk, m: m}
 	s.zk.set(func() { s.zk.asked, s.zk.err = 0, errGone })
 	if _, err := r.List(t.Context()); !errors.Is(err, errGone) || errors.Is(err, snowflake.ErrRefused) {
 		t.Errorf("List while it is away: %v", err)

@@ -125,7 +125,7 @@ func (s *site) member(f *Folder) *member {
 	if s.zk != nil {
 		c.Workers, c.Administration = s.zk, s.zk
 	}
-	m, err := newMember(c, s.layout, 0, s.layout.Workers()-1)
+	m, err := newMember(c, s.layout)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -48,9 +48,9 @@ type Config struct {
 }
 
 // Generator completes the configuration of a generator with all that depends on its installation. It
-// overwrites those fields. cfg.Snowflake needs Layout, FirstWorker and LastWorker. Call it once.
+// overwrites those fields. cfg.Snowflake needs Layout. Call it once.
 func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
-	m, err := newMember(c, cfg.Snowflake.Layout, cfg.Snowflake.FirstWorker, cfg.Snowflake.LastWorker)
+	m, err := newMember(c, cfg.Snowflake.Layout)
 	if err != nil {
 		return cfg, err
 	}
@@ -70,7 +70,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.RegistryKind = m.want.Registry
 	cfg.Workers, cfg.Snowflake.Registry = kvstore.NewWorkers(c.State), kvstore.NewWorkers(c.State)
 	if c.Workers != nil {
-		cfg.Workers, cfg.Snowflake.Registry = m.claimed(c.Administration), m.claimed(c.Workers)
+		cfg.Workers, cfg.Snowflake.Registry = &claimed{Registry: c.Administration, m: m}, &claimed{Registry: c.Workers, m: m}
 	}
 	cfg.Snowflake.File, cfg.Snowflake.Place = c.Folder.Worker, c.Folder.Place
 	return cfg, nil

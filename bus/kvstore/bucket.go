@@ -68,12 +68,12 @@ func openBucket(ctx context.Context, cfg Config, name, description string, size 
 func openStream(
 	ctx context.Context, cfg Config, name string, size int64, create func(replicas int, maxBytes int64) error,
 ) (jetstream.KeyValue, error) {
-	stream, err := cfg.JS.Stream(ctx, streamOf(name))
+	stream, err := streamUnder(ctx, cfg.JS, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if err := makeStream(ctx, cfg, name, size, create); err != nil {
 			return nil, err
 		}
-		stream, err = cfg.JS.Stream(ctx, streamOf(name))
+		stream, err = streamUnder(ctx, cfg.JS, name)
 	}
 	if err != nil {
 		return nil, unreached(name, err)
@@ -148,7 +148,7 @@ func Fit(bucket string, c jetstream.StreamConfig) error {
 // leaderOf returns a handle of the stream under a bucket, for reads that only the leader answers. Another replica may
 // lag behind by many seconds.
 func leaderOf(ctx context.Context, js jetstream.JetStream, bucket string) (jetstream.Stream, error) {
-	stream, err := js.Stream(ctx, streamOf(bucket))
+	stream, err := streamUnder(ctx, js, bucket)
 	if err != nil {
 		return nil, err
 	}

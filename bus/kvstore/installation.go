@@ -28,23 +28,13 @@ type Installation struct {
 	// Database is the ID of the database that keeps the tags, where one
 	// does, from the first time that it was reached.
 	Database string `json:"database,omitempty"`
-	// ZooKeepers say where the workers' records are, if not in JetStream.
-	ZooKeepers []ZooKeeper `json:"zookeepers,omitempty"`
+	// ZooKeeper is the same for what keeps the records of the workers.
+	ZooKeeper string `json:"zookeeper,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
 	// Tags is the first sequence of the bucket with the tags; 0: none may be created yet. Any other bucket has lost
 	// them.
 	Tags uint64 `json:"tags,omitempty,string"`
-}
-
-// ZooKeeper notes that the records of the workers from First to Last are in one
-// ZooKeeper. There may be one in each data centre, because no worker is in two.
-type ZooKeeper struct {
-	ID           string `json:"id"`           // of the ZooKeeper
-	Name         string `json:"name"`         // where it was first; for people
-	Installation string `json:"installation"` // that it belongs to
-	First        int64  `json:"first"`
-	Last         int64  `json:"last"`
 }
 
 // ReadInstallation returns the installation's record, as the leader of its bucket has it; ok is false if there is none.
@@ -132,7 +122,7 @@ func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installati
 
 // HasTags reports whether JetStream has tags. Without a record they show that it lost the record.
 func HasTags(ctx context.Context, cfg Config) (bool, error) {
-	stream, err := cfg.JS.Stream(ctx, streamOf(bus.BucketTags))
+	stream, err := streamUnder(ctx, cfg.JS, bus.BucketTags)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
 	}

@@ -76,11 +76,11 @@ func TestChangeInstallation(t *testing.T) {
 	cfg := newConfig(t, s)
 	installed(t, cfg, "ours")
 	var together sync.WaitGroup
-	for i := range int64(8) {
+	for range 8 {
 		cfg := newConfig(t, s)
 		together.Go(func() {
 			if _, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error {
-				have.ZooKeepers = append(have.ZooKeepers, ZooKeeper{First: i})
+				have.Tags++
 				return nil
 			}); err != nil {
 				t.Error(err)
@@ -89,12 +89,12 @@ func TestChangeInstallation(t *testing.T) {
 	}
 	together.Wait()
 	before := recordOf(t, cfg)
-	if len(before.ZooKeepers) != 8 {
+	if before.Tags != 8 {
 		t.Errorf("the record is %+v", before)
 	}
 	times := 0
 	add := func(have *Installation) error {
-		have.ZooKeepers = append(have.ZooKeepers, ZooKeeper{First: 8})
+		have.Tags++
 		return nil
 	}
 	before, err := ChangeInstallation(t.Context(), cfg, func(have *Installation) error {
@@ -105,7 +105,7 @@ func TestChangeInstallation(t *testing.T) {
 		}
 		return add(have)
 	})
-	if err != nil || times != 2 || len(before.ZooKeepers) != 10 {
+	if err != nil || times != 2 || before.Tags != 10 {
 		t.Errorf("ChangeInstallation: %+v, %v after %d attempts", before, err, times)
 	}
 	no := errors.New("no")

@@ -43,6 +43,10 @@ func TestMutations(t *testing.T) {
 			"	stream.CachedInfo().Config.AllowDirect = false // for this handle, not in the stream\n", ""}}},
 
 		// Losses.
+		{"an old server may lead the tags", "TestOldLeader", []edit{{"leader.go",
+			"info.Config.Metadata[leaderVersion] == \"\"", "false"}}},
+		{"an old leader of the installation's record hides that of the tags", "TestOldLeader", []edit{{"records.go",
+			"case errors.Is(err, errOldLeader):", "case false:"}}},
 		{"a record of an earlier bucket counts", "TestRecordsLost", []edit{{"records.go",
 			"	case of != b.first:", "	case of == 0:"}}},
 		{"a record of an earlier bucket is in the way of its tag", "TestRecordsLost", []edit{{"records.go",

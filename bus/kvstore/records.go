@@ -335,6 +335,8 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 	own := r.own.Load()
 	have, ok, err := ReadInstallation(ctx, r.cfg)
 	switch {
+	case errors.Is(err, errOldLeader): // it may lead the tags, too
+		return err, nil
 	case err != nil:
 		return nil, err
 	case !ok:

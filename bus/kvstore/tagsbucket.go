@@ -50,7 +50,7 @@ func (b tagsBucket) saw(revision uint64) {
 // findTags looks the bucket of the tags up. An error that matches [allocator.ErrRefused] says that it is not as
 // generators make it.
 func findTags(ctx context.Context, cfg Config) (tagsBucket, error) {
-	stream, err := cfg.JS.Stream(ctx, streamOf(bus.BucketTags))
+	stream, err := streamUnder(ctx, cfg.JS, bus.BucketTags)
 	if err != nil {
 		return tagsBucket{}, unreached(bus.BucketTags, err)
 	}

@@ -21,7 +21,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
-	"github.com/leafbus/leafbus/bus/natsversion"
 )
 
 const (
@@ -258,10 +257,10 @@ func (c *connFlags) connectClient(cmd *cobra.Command) (*nats.Conn, error) {
 
 	var nc *nats.Conn
 	if c.server != "" && c.context == "" {
-		nc, err = natsversion.WhileSlow(func() (*nats.Conn, error) { return nats.Connect(c.server, opts...) })
+		nc, err = installation.WhileSlow(func() (*nats.Conn, error) { return nats.Connect(c.server, opts...) })
 	} else {
 		var settings natscontext.Settings
-		nc, err = natsversion.WhileSlow(func() (*nats.Conn, error) {
+		nc, err = installation.WhileSlow(func() (*nats.Conn, error) {
 			nc, settings, err = natscontext.Connect(c.context, opts...)
 			return nc, err
 		})
@@ -289,6 +288,9 @@ func (c *connFlags) jetStream(nc *nats.Conn) (jetstream.JetStream, error) {
 
 // connectError says what to do about err, which nats.Connect returned.
 func connectError(servers []string, err error) error {
+	if tooOld, ok := errors.AsType[installation.TooOld](err); ok {
+		return tooOld
+	}
 	at := redact(servers)
 	_, badURL := errors.AsType[*url.Error](err)
 	_, badCert := errors.AsType[*tls.CertificateVerificationError](err)

@@ -19,7 +19,6 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -57,8 +56,8 @@ func (d *doctor) examineNATS(ctx context.Context) {
 	d.examine(ctx, "clocks", d.clocks)
 }
 
-func (d *doctor) versions(ctx context.Context, log *slog.Logger) (string, error) {
-	if err := natsversion.New(log).Check(ctx, d.nc, d.js); err != nil {
+func (d *doctor) versions(context.Context, *slog.Logger) (string, error) {
+	if err := installation.CheckServer(d.nc); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s runs nats-server %s", d.nc.ConnectedUrlRedacted(), d.nc.ConnectedServerVersion()), nil

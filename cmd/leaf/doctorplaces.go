@@ -36,6 +36,9 @@ func (d *doctor) folder(_ context.Context, log *slog.Logger) (string, error) {
 		log.Warn("there is no data folder "+look.Path, "fix", "give --data-dir as leaf serve has it, or start the generator, which makes it")
 		return "", nil
 	}
+	if err == nil && look.Used == nil { // a file of ours could be in the way of a generator
+		err = embedded.CheckRoom(look.Path)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -48,8 +51,8 @@ func (d *doctor) folder(_ context.Context, log *slog.Logger) (string, error) {
 		log.Warn(fmt.Sprintf("the disk of the data folder %s has only %s free", look.Path, inMiB(free)), "fix", "free some room there")
 	}
 	found := look.Path + " is writable"
-	if look.Used {
-		found = look.Path + " is used by a generator" + look.User
+	if look.Used != nil {
+		found = look.Path + " is used by a generator"
 	}
 	if known {
 		found += ", " + inMiB(free) + " free"

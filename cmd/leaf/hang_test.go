@@ -7,7 +7,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus/natsversion"
+	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -31,7 +31,7 @@ func TestConnectionLeavesAServerThatHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 			reconnected := make(chan struct{}, 1)
-			nc, err := natsversion.New(testkit.Quiet).Connect(flags.server, append(opts,
+			nc, err := installation.Connect(testkit.Quiet, flags.server, append(opts,
 				nats.DontRandomize(), nats.ReconnectBufSize(-1),
 				nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 				nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))...)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -23,7 +24,6 @@ import (
 	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
-	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/internal/collector"
 )
 
@@ -57,7 +57,6 @@ type serving struct {
 	belongs bool
 
 	owned    installation.Config
-	versions *natsversion.Watch
 	listener net.Listener // of HTTP; nil: off
 	tokens   *reread[gateway.Tokens]
 	cert     *reread[tls.Certificate] // nil: no TLS
@@ -81,7 +80,6 @@ func (s *serving) prepare() (err error) {
 		return err
 	}
 	s.log, err = newLogger(s.cmd.ErrOrStderr(), s.logLevel, s.logFormat)
-	s.versions = natsversion.New(s.log)
 	return err
 }
 
@@ -99,8 +97,14 @@ func (s *serving) close() (err error) {
 // that fails for that leaves no data folder. Where the addresses of both are in use, the advice of NATS is good for
 // both.
 func (s *serving) takePorts(ctx context.Context) error {
-	var err error
-	s.belongs, err = installation.CheckFolder(s.dataDir)
+	folder, err := installation.ExamineFolder(s.dataDir)
+	if err == nil {
+		err = folder.Used
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	s.belongs = folder.Installation != ""
 	if errors.Is(err, installation.ErrLocked) && s.embed && s.natsConfig == "" && inUse(s.clientAddress()) {
 		err = fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), true))
 	}
@@ -164,9 +168,6 @@ func (s *serving) openStores(ctx context.Context) error {
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
-	if err := s.versions.Check(ctx, nc, js); err != nil {
-		return err
-	}
 	if s.embed && !s.belongs {
 		if err := s.awaitJetStream(ctx, nc, js); err != nil { // the account of --nats-config may have none
 			return err
@@ -210,7 +211,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
 			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode, waitsFor(g.Readiness()))
 	}
-	runs := []func(context.Context) error{s.awaitRestart, func(ctx context.Context) error { return s.versions.Run(ctx, nc, js) }}
+	runs := []func(context.Context) error{s.awaitRestart}
 	if s.listener == nil {
 		g = generator.New(config)
 		return together(ctx, stop, append(runs, g.Run)...)

@@ -11,7 +11,6 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/bus/natsversion"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -49,7 +48,7 @@ func newServeCmd() *cobra.Command {
 
 Without --server it runs a NATS server of its own, with JetStream, and keeps all
 state in the data folder: one command is a whole installation. With --server it
-joins a running NATS (2.9.21 or later) and shares the load with the other generators.
+joins a running NATS (2.11 or later) and shares the load with the other generators.
 Tags may be in MySQL (--mysql-file), and workers in ZooKeeper (--zookeeper).
 
 Over HTTP (--http) it answers Leaf's API, a dashboard at /, /metrics, /healthz and
@@ -69,7 +68,7 @@ signal ends it at once.`,
   leaf serve --http 0.0.0.0:8080 --http-token-file http.token --http-admin-token-file admin.token
   leaf serve --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181
   LEAF_TAG=order,coupon leaf serve --config leaf.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return natsversion.Only(f.run(cmd)) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs, flakes := cmd.Flags(), &f.config.Snowflake
 	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one (default "+defaultListen+")")

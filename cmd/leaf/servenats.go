@@ -79,9 +79,6 @@ func (s *serving) tryJoining(ctx context.Context) error {
 	if err != nil {
 		return usagef("--js-domain: %w", err)
 	}
-	if err := s.versions.Check(ctx, nc, js); err != nil {
-		return err
-	}
 	return s.awaitJetStream(ctx, nc, js)
 }
 
@@ -123,7 +120,7 @@ func (s *serving) dial(c connFlags, node, url string, more ...nats.Option) (*nat
 		return nil, err
 	}
 	opts = append(opts, installation.Options(s.log, s.config.DrainTimeout)...)
-	return s.versions.Connect(url, append(append(opts, more...), c.followNkey)...)
+	return installation.Connect(s.log, url, append(append(opts, more...), c.followNkey)...)
 }
 
 // awaitRestart returns an error as soon as only a restart of this process helps its NATS server.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -26,9 +25,7 @@ func newWorkersCmd() *cobra.Command {
 		Long: `Show which generator holds which worker ID of snowflakes, and until when.
 
 A worker is running (its generator reports it), away (its generator is not heard, and
-may come back), or free (its reservation is over, and any generator may take it). If
-each data centre has a ZooKeeper of its own, these are the workers of one of them: of
-the generator that answers.`,
+may come back), or free (its reservation is over, and any generator may take it).`,
 		Example: `  leaf workers
   leaf workers --json
   leaf workers release 7    its generator is gone for good: do not wait for it`,
@@ -111,7 +108,7 @@ func (f *clientFlags) release(cmd *cobra.Command, c *admin.Client, worker int64,
 		return err
 	}
 	if len(page.Workers) == 0 || page.Workers[0].Worker != worker {
-		return noRecord(page.Registry, worker)
+		return fmt.Errorf("worker %d has no record: any generator may take it", worker)
 	}
 	w := page.Workers[0]
 	node := strings.Map(printable, w.Node)
@@ -149,15 +146,6 @@ No ID comes twice if both of these are true:
 		return err
 	}
 	return f.printFree(cmd, w, "worker %d is free from %s on\n")
-}
-
-// noRecord returns the error about a worker that the registry does not have.
-func noRecord(registry string, worker int64) error {
-	if registry == installation.KindZooKeeper {
-		return fmt.Errorf("worker %d has no record in the ZooKeeper of the generator that answered: no generator holds it. "+
-			"Or another data centre's ZooKeeper has the record, and none of its generators answered: try again", worker)
-	}
-	return fmt.Errorf("worker %d has no record: any generator may take it", worker)
 }
 
 // printFree prints a worker that is free, or will be soon.

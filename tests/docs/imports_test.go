@@ -61,7 +61,7 @@ var layers = [][]string{
 	{"bus/events"},
 	{"bus/audit"},
 	{"bus/generator"},
-	{"schema", "bus/embedded", "bus/gateway", "bus/kvstore", "bus/natsversion"},
+	{"schema", "bus/embedded", "bus/gateway", "bus/kvstore"},
 	{"bus/installation"},
 	{"bus/bustest"},
 }

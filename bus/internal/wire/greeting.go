@@ -2,8 +2,10 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net"
+	"sync"
 	"time"
 )
 
@@ -36,4 +38,27 @@ func ReadGreeting(conn net.Conn, deadline time.Time) (g Greeting, text []byte, o
 	word, body, _ := bytes.Cut(line, []byte(" "))
 	ok = bytes.EqualFold(word, []byte("INFO")) && json.Unmarshal(body, &g) == nil
 	return g, text, ok, conn.SetReadDeadline(time.Time{})
+}
+
+// ServerIDs returns the ID of the NATS server at each address; empty: none greets before the context is done, which
+// has a deadline. It asks all at the same time.
+func ServerIDs(ctx context.Context, addresses []string) map[string]string {
+	var asks sync.WaitGroup
+	var mu sync.Mutex
+	ids := make(map[string]string)
+	end, _ := ctx.Deadline()
+	for _, address := range addresses {
+		asks.Go(func() {
+			var g Greeting
+			if conn, err := new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
+				g, _, _, _ = ReadGreeting(conn, end)
+				conn.Close()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ids[address] = g.ID
+		})
+	}
+	asks.Wait()
+	return ids
 }

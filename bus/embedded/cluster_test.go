@@ -7,58 +7,11 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
-
-// A look that does not end is a fault itself, as long as it lasts.
-func TestSlowLook(t *testing.T) {
-	var w watch
-	now := time.Unix(0, 0)
-	w.end(nil)
-	w.begin(now)
-	if err := w.health(now.Add(slowCheck)); err != nil {
-		t.Errorf("after %v: %v", slowCheck, err)
-	}
-	if err := w.health(now.Add(7 * time.Second)); err == nil || !strings.Contains(err.Error(), "for 7s") {
-		t.Errorf("after 7 s: %v", err)
-	}
-	w.end(nil)
-	if err := w.health(now.Add(time.Hour)); err != nil {
-		t.Errorf("after its end: %v", err)
-	}
-}
-
-// When only a restart helps, that error stays, and AwaitRestart returns it.
-func TestAwaitRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &Server{watch: watch{restart: make(chan struct{})}}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 2)
-		go func() { ended <- s.AwaitRestart(ctx) }()
-		s.watch.end(errors.New("full"))
-		synctest.Wait()
-		if len(ended) > 0 {
-			t.Fatal("a disk that is full is no reason to restart")
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("when nobody waits any more: %v", err)
-		}
-		go func() { ended <- s.AwaitRestart(t.Context()) }()
-		s.watch.end(fmt.Errorf("stopped; %w", ErrRestart))
-		if err := <-ended; !errors.Is(err, ErrRestart) {
-			t.Error(err)
-		}
-		s.watch.end(nil)
-		if err := s.Health(); !errors.Is(err, ErrRestart) {
-			t.Errorf("it is well again: %v", err)
-		}
-	})
-}
 
 // A server of a cluster is not healthy before it has found the others, and one that lost its
 // disk not before its replicas are back.

@@ -1,0 +1,63 @@
+package kvstore
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/natskit"
+)
+
+// While a server leads the tags that names no version, as those before 2.11, nothing is claimed. A start is refused.
+func TestOldLeader(t *testing.T) {
+	s := natskit.Start(t)
+	cfg := newConfig(t, s)
+	var old atomic.Bool
+	api, err := cfg.Conn.Subscribe("api.>", func(m *nats.Msg) {
+		subject := strings.TrimPrefix(m.Subject, "api.")
+		if !strings.HasPrefix(subject, "$KV.") {
+			subject = "$JS.API." + subject
+		}
+		answer, err := cfg.Conn.RequestMsg(&nats.Msg{Subject: subject, Header: m.Header, Data: m.Data}, time.Second)
+		if err != nil {
+			return
+		}
+		if old.Load() {
+			answer.Data = bytes.ReplaceAll(answer.Data, []byte(leaderVersion), []byte("_none"))
+		}
+		_ = m.RespondMsg(answer)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = api.Unsubscribe() }()
+	through := newConfig(t, s)
+	if through.JS, err = jetstream.NewWithAPIPrefix(through.Conn, "api"); err != nil {
+		t.Fatal(err)
+	}
+	r := openRecordsOf(t, through)
+	revision := swap(t, r, trend("order", 11), 0)
+	old.Store(true)
+	if _, err := r.look(t.Context()); err != nil || !errors.Is(r.Err(), allocator.ErrRefused) {
+		t.Errorf("an old leader: %v, %v", err, r.Err())
+	}
+	if _, err := r.Swap(t.Context(), trend("order", 21), revision); !errors.Is(err, allocator.ErrUnavailable) {
+		t.Errorf("a claim: %v", err)
+	}
+	_, _, err = ReadInstallation(t.Context(), through)
+	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "upgrade") {
+		t.Errorf("a start: %v", err)
+	}
+	old.Store(false)
+	if _, err := r.look(t.Context()); err != nil || r.Err() != nil {
+		t.Errorf("a new leader: %v, %v", err, r.Err())
+	}
+	swap(t, r, trend("order", 21), revision)
+}
