@@ -316,3 +316,12 @@ func (x *exchange) heardKnows(msg *nats.Msg) {
 	}
 	x.publish(msg.Reply, "", wire.Encode(answer))
 }
+
+// leads reports whether this generator compares the database with the records: the one with the lowest run does, of
+// those for which the last comparison was a success.
+func (x *exchange) leads() bool {
+	own := x.installation()
+	return !x.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
+		return b.Polls && b.ID < x.group.self && b.Installation == own
+	})
+}

@@ -65,12 +65,11 @@ func TestLeads(t *testing.T) {
 			heartbeat{ID: "b", Polls: true, Identity: Identity{Installation: "other"}}, 0, true},
 		"a higher run": {heartbeat{ID: "d", Polls: true, Identity: own}, 0, true},
 	} {
-		g := &Generator{group: newGroup("c")}
-		g.membership.identity.Store(&own)
-		if !g.leads() {
+		x := &exchange{group: newGroup("c"), installation: func() string { return "own" }}
+		if !x.leads() {
 			t.Error("alone it does not lead")
 		}
-		if g.group.hear(time.Now().Add(-c.age), 0, wire.Encode(c.heartbeat)); g.leads() != c.leads {
+		if x.group.hear(time.Now().Add(-c.age), 0, wire.Encode(c.heartbeat)); x.leads() != c.leads {
 			t.Errorf("beside %s: leads %v", name, !c.leads)
 		}
 	}

@@ -79,6 +79,19 @@ func (g *Generator) busErr() error {
 	return g.deaf()
 }
 
+// storeErr says why the tags' store is unavailable; nil: as far as is known, it is available.
+func (g *Generator) storeErr() error {
+	if g.cfg.Numbers != nil {
+		if err := g.cfg.Numbers.Err(); err != nil {
+			return err
+		}
+	}
+	if !g.phase.opened.Load() {
+		return nil // what is missing is said by the preparation
+	}
+	return g.cfg.Records.Err()
+}
+
 // State returns the generator's state.
 func (g *Generator) State() admin.State { return g.state.whole() }
 
