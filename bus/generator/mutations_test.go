@@ -235,7 +235,7 @@ func TestMutations(t *testing.T) {
 		{"the worker of a running generator is released", "TestReleaseWorker",
 			[]edit{{"workers.go", "	case is.Running:", "	case false:"}}},
 		{"another record than the one that was looked at is released", "TestReleaseWorker", []edit{{"workers.go",
-			"case is.Node != req.Node || !is.ReservedUntil.Equal", "case false && !is.ReservedUntil.Equal"}}},
+			"case is.Node != req.Node || !is.ReservedUntil.Equal(req.ReservedUntil) ||\n		!req", "case false && !req"}}},
 		{"a worker is released that was heard a moment ago", "TestReleaseWorker", []edit{{"workers.go",
 			"restBeforeRelease.Milliseconds()-(now", "0*restBeforeRelease.Milliseconds()-(now"}}},
 		{"a release counts as done without an answer", "TestReleaseMeetsTheRegistry", []edit{{"workers.go",
