@@ -100,7 +100,9 @@ func (d *administration) addTo(service micro.Service) (err error) {
 
 // heard carries out a request that a peer passes on.
 func (d *administration) heard(msg *nats.Msg) {
-	i := slices.IndexFunc(d.endpoints, func(e adminEndpoint) bool { return strings.HasSuffix(msg.Subject, "."+e.name()) })
+	i := slices.IndexFunc(d.endpoints, func(e adminEndpoint) bool {
+		return strings.HasSuffix(msg.Subject, "."+e.name())
+	})
 	switch {
 	case i >= 0 && d.serving():
 		d.start(d.endpoints[i], msg, true)
@@ -123,7 +125,8 @@ func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
 	select {
 	case d.slots <- struct{}{}:
 	default:
-		d.refuse(msg.Reply, a, fmt.Errorf("%w: %d administrative requests are in progress", allocator.ErrOverloaded, maxAdmin))
+		busy := fmt.Errorf("%w: %d administrative requests are in progress", allocator.ErrOverloaded, maxAdmin)
+		d.refuse(msg.Reply, a, busy)
 		return
 	}
 	if !d.requests.start(func() {
@@ -179,8 +182,8 @@ func (d *administration) respond(reply string, a Answer, answer *nats.Msg) {
 	err := d.cfg.Conn.PublishMsg(&nats.Msg{Subject: reply, Header: answer.Header, Data: answer.Data})
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		d.refuse(reply, a, newError(bus.Internal, "the answer has %d bytes, and a NATS message at most %d: raise max_payload",
-			len(answer.Data), d.cfg.Conn.MaxPayload()))
+		d.refuse(reply, a, newError(bus.Internal,
+			"the answer has %d bytes, and a NATS message at most %d: raise max_payload", len(answer.Data), d.cfg.Conn.MaxPayload()))
 		return
 	case err != nil:
 		d.cfg.Log.Debug("a reply cannot be sent", "error", err)
@@ -264,7 +267,8 @@ func readPatience(header string) (time.Duration, error) {
 	}
 	ms, err := strconv.ParseUint(header, 10, 32)
 	if err != nil {
-		return 0, badRequest("the header %s is %s, not a number of milliseconds", wire.HeaderTimeout, wire.Quote([]byte(header)))
+		return 0, badRequest("the header %s is %s, not a number of milliseconds",
+			wire.HeaderTimeout, wire.Quote([]byte(header)))
 	}
 	return min(time.Duration(ms)*time.Millisecond, wire.MaxAdminTimeout), nil
 }

@@ -42,8 +42,8 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 	if req.MaxID != nil {
 		seen = max(seen, int64(*req.MaxID))
 	} else if silent := t.silent(req.Without, s.Last.Node, last.Node, highest.Node); len(silent) > 0 {
-		return none, conflict("generator %s claimed IDs of %s and is not heard, so it may know of more: start it, or give --max-id above all IDs "+
-			"that your services got, or --without %s if its data folder is lost",
+		return none, conflict("generator %s claimed IDs of %s and is not heard, so it may know of more: start it, "+
+			"or give --max-id above all IDs that your services got, or --without %s if its data folder is lost",
 			strings.Join(silent, ", "), s.Name, strings.Join(silent, ","))
 	}
 	for {

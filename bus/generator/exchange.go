@@ -154,7 +154,8 @@ func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocato
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	push := func(inbox string) { x.send(pushed{Record: s.Tag, Revision: s.Revision}, inbox) }
-	silent, unheard, err := x.poll(ctx, func(heartbeat) bool { return true }, push, func(data []byte) (run string, again bool, err error) {
+	all := func(heartbeat) bool { return true }
+	silent, unheard, err := x.poll(ctx, all, push, func(data []byte) (run string, again bool, err error) {
 		var a inForce
 		switch {
 		case json.Unmarshal(data, &a) != nil || a.Floor < s.Below() || !s.Deleted && a.Version < s.Version: // not yet
@@ -198,7 +199,8 @@ func (x *exchange) join(tag string) (a *asking, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if isNew = x.next == nil || len(x.next.names) == mostAsked; isNew {
-		x.next = &asking{names: make(map[string]bool), done: make(chan struct{}), known: make(map[string]allocator.Known)}
+		x.next = &asking{
+			names: make(map[string]bool), done: make(chan struct{}), known: make(map[string]allocator.Known)}
 	}
 	x.next.names[tag] = true
 	return x.next, isNew
@@ -227,7 +229,8 @@ func (x *exchange) ask(a *asking) {
 	case len(silent) > 0 && lost != nil:
 		a.err = fmt.Errorf("%w: the generators %v do not say what they know of it", lost, silent)
 	case len(silent) > 0:
-		x.cfg.Log.Warn("records are made without an answer of generators that are heard", "silent", silent, "tags", len(a.names))
+		x.cfg.Log.Warn("records are made without an answer of generators that are heard",
+			"silent", silent, "tags", len(a.names))
 	case !errors.Is(err, errSilent): // hearPeers has found who is there
 		a.err = err
 	}
@@ -252,7 +255,8 @@ func (x *exchange) mayKnow(b heartbeat) bool {
 // counts, or ctx is done: then silent are the nodes of the others. take returns whose answer counts; again: all must
 // answer what is sent next. unheard are the nodes of lost peers.
 func (x *exchange) poll(
-	ctx context.Context, wanted func(heartbeat) bool, send func(inbox string), take func(data []byte) (run string, again bool, err error),
+	ctx context.Context, wanted func(heartbeat) bool, send func(inbox string),
+	take func(data []byte) (run string, again bool, err error),
 ) (silent, unheard []string, err error) {
 	inbox := x.cfg.Conn.NewInbox()
 	answers, err := x.cfg.Conn.SubscribeSync(inbox)
@@ -315,4 +319,13 @@ func (x *exchange) heardKnows(msg *nats.Msg) {
 		}
 	}
 	x.publish(msg.Reply, "", wire.Encode(answer))
+}
+
+// leads reports whether this generator compares the database with the records: the one with the lowest run does, of
+// those for which the last comparison was a success.
+func (x *exchange) leads() bool {
+	own := x.installation()
+	return !x.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
+		return b.Polls && b.ID < x.group.self && b.Installation == own
+	})
 }

@@ -65,7 +65,7 @@ type Generator struct {
 	phase                phase
 	failed               chan error    // why Run must end; holds one
 	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
-	reported             reported      // owned by Run
+	alerts               *alerts       // owned by Run
 
 	// For operators.
 	admin   *administration
@@ -85,15 +85,6 @@ type phase struct {
 	draining atomic.Bool
 	deaf     atomic.Pointer[error] // which subscription NATS has refused since serving; nil: none
 	refusing atomic.Bool           // it drains, and hears no other generator
-}
-
-// reported is which alerts and log messages are not over yet.
-type reported struct {
-	storeFails   time.Time // when the log last said so; zero: they do not
-	natsDegraded bool      // by the alert nats.degraded, about the embedded server or about the only one that is used
-	natsWasWell  bool      // the embedded NATS server was well once
-	recordsAway  bool      // by the alert records.unavailable
-	recordsSince time.Time // when the records were first found unavailable; zero: they are not
 }
 
 // New returns a generator that does nothing until Run is called.
@@ -122,7 +113,6 @@ func New(cfg Config) *Generator {
 		leaving: make(leaving), failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}
 	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
-	g.reported.natsWasWell = cfg.NATSErr() == nil
 	m := &g.membership
 	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})
 	m.announce = func() { g.sendHeartbeat(false) }
@@ -142,7 +132,7 @@ func New(cfg Config) *Generator {
 	g.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,
 		Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
-		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.leads,
+		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.exchange.leads,
 		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
 		Notify: func(e allocator.Event) {
 			g.counts.streaks.reserved(e)
@@ -156,6 +146,10 @@ func New(cfg Config) *Generator {
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep, Outlast: cfg.Outlast,
 	})
 	g.exchange.alloc = g.alloc
+	g.alerts = &alerts{
+		cfg: &g.cfg, alloc: g.alloc, opened: g.phase.opened.Load, publish: g.publish, natsWasWell: cfg.NATSErr() == nil,
+		crowded: func(now time.Time) error { return g.spreading.err(now, g.group.self, cfg.Conn.ConnectedServerName()) },
+	}
 	g.forOperators(embedded)
 	return g
 }
@@ -270,7 +264,7 @@ const degradedDrain = time.Second
 // drainTime is the time for the answers to the requests that were accepted.
 func (g *Generator) drainTime() (context.Context, context.CancelFunc) {
 	most := g.cfg.DrainTimeout
-	if g.reported.natsDegraded && g.cfg.NATSErr() != nil {
+	if g.alerts.nats.reported && g.cfg.NATSErr() != nil {
 		most = min(most, degradedDrain)
 	}
 	return context.WithTimeout(context.Background(), most)

@@ -103,7 +103,7 @@ func (r *rooms) take(now time.Time, token string) *allocator.Room {
 // receives reports whether this generator takes IDs over: it serves, is of the same installation, and knows what
 // operators have set.
 func (g *Generator) receives(installation string) bool {
-	return g.phase.serving.Load() && !g.phase.draining.Load() && installation == g.installation() &&
+	return g.phase.serving.Load() && !g.phase.draining.Load() && installation == g.membership.installation() &&
 		!g.maybeStale(Answer{Transport: NATS, begun: time.Now()})
 }
 
@@ -146,7 +146,7 @@ func (g *Generator) heardGive(msg *nats.Msg) {
 
 // handOver hands the unused IDs over to the peers. Until it has ended, this generator knows what operators set.
 func (g *Generator) handOver(ctx context.Context) {
-	own := g.installation()
+	own := g.membership.installation()
 	if own == "" || !g.cfg.Conn.IsConnected() || g.maybeStale(Answer{Transport: NATS, begun: time.Now()}) {
 		return
 	}

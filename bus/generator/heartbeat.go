@@ -89,7 +89,7 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 	if b.Released != nil {
 		g.group.lost.release(time.Now(), *b.Released)
 	}
-	if !g.isRival(b) {
+	if !g.membership.isRival(b) {
 		g.group.learn(time.Now(), b.LostNodes, g.cfg.Node)
 	}
 	if !b.Gone {

@@ -18,8 +18,8 @@ import (
 // mostSilent is how many generators an error names.
 const mostSilent = 20
 
-// lossAdmin compares the records with what generators and events know, for operators who lost some. Its methods are safe
-// for concurrent use. It has no lock, because it remembers nothing.
+// lossAdmin compares the records with what generators and events know, for operators who lost some. Its methods are
+// safe for concurrent use. It has no lock, because it remembers nothing.
 type lossAdmin struct {
 	cfg      *Config
 	alloc    *allocator.Allocator
@@ -94,7 +94,8 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 			if ok && t.Order == "" && t.Opaque == "" {
 				t.Order = bus.OrderTrend
 			}
-			missing = append(missing, admin.MissingTag{Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
+			missing = append(missing, admin.MissingTag{
+				Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
 		}
 	}
 	return missing, k, nil
@@ -112,8 +113,8 @@ func (l *lossAdmin) end(ctx context.Context, req admin.EndLossRequest) (admin.En
 		return none, err
 	}
 	if n := len(missing); n > 0 {
-		return none, conflict("the loss of all tags is not over: tags that are known and have no record: %d, for example %s. "+
-			"`leaf tag advance --all` says how to add them", n, missing[0].Tag)
+		return none, conflict("the loss of all tags is not over: tags that are known and have no record: %d, "+
+			"for example %s. `leaf tag advance --all` says how to add them", n, missing[0].Tag)
 	}
 	nodes, err := l.unheard(ctx, know.claimers, req.Without)
 	if err != nil {
@@ -122,8 +123,8 @@ func (l *lossAdmin) end(ctx context.Context, req admin.EndLossRequest) (admin.En
 	if len(nodes) > 0 {
 		shown := nodes[:min(len(nodes), mostSilent)]
 		return none, conflict("the loss of all tags is not over: generators that are not heard may know tags "+
-			"that no other does (%d): %s. Start them with their data folders. If a folder is lost, add the tags that its "+
-			"generator may have had, with --max-id above all IDs that your services got, and then: "+
+			"that no other does (%d): %s. Start them with their data folders. If a folder is lost, add the tags "+
+			"that its generator may have had, with --max-id above all IDs that your services got, and then: "+
 			"leaf tag advance --all --without %s", len(nodes), strings.Join(shown, ", "), strings.Join(shown, ","))
 	}
 	return admin.EndLossReply{Ended: true}, l.cfg.EndLoss(ctx)

@@ -15,12 +15,16 @@ import (
 func (g *Generator) forOperators(embedded bool) {
 	passing := &passing{g.cfg.Conn, g.group, g.membership.installation}
 	g.workers = &workerAdmin{
-		cfg: &g.cfg, flakes: g.flakes, group: g.group, notJoined: g.notJoined, peersKnown: g.peersKnown, send: g.send, publish: g.publish}
+		cfg: &g.cfg, flakes: g.flakes, group: g.group, notJoined: g.notJoined, peersKnown: g.peersKnown,
+		send: g.send, publish: g.publish,
+	}
 	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
-	g.tags = &tagAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, publish: g.publish}
+	g.tags = &tagAdmin{
+		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, publish: g.publish}
 	g.keys = &keyCheck{cfg: &g.cfg, alloc: g.alloc}
 	g.state = &state{
-		cfg: &g.cfg, made: g.made, embedded: embedded, alloc: g.alloc, flakes: g.flakes, group: g.group, publisher: g.publisher,
+		cfg: &g.cfg, made: g.made, embedded: embedded,
+		alloc: g.alloc, flakes: g.flakes, group: g.group, publisher: g.publisher,
 		counts: &g.counts, segments: g.segments, snowflakes: g.snowflakes, canServe: g.canServe, noWorker: g.noWorker,
 		heldBack: func() int64 { return g.guard.waiting.Load() + g.floors.waiting.Load() }, missing: g.missing,
 	}

@@ -17,9 +17,9 @@ import (
 // passTries is how many peers are asked, one after the other.
 const passTries = 3
 
-// passing passes an administrative request on to peers, because any generator may get one, and its store or its registry
-// may be unavailable only here. It does so unless something may have been written. A peer never passes it on. Its methods
-// are safe for concurrent use.
+// passing passes an administrative request on to peers, because any generator may get one, and its store or its
+// registry may be unavailable only here. It does so unless something may have been written. A peer never passes it on.
+// Its methods are safe for concurrent use.
 type passing struct {
 	conn         *nats.Conn
 	group        *group

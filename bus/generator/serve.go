@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
@@ -20,9 +18,6 @@ const (
 	// lookEvery is how often a generator looks whether it should leave or enter a queue group.
 	lookEvery = 200 * time.Millisecond
 	flushWait = 5 * time.Second
-	// degradedStart is how long a NATS server may catch up with its cluster after a start
-	// before that raises an alert.
-	degradedStart = 10 * time.Second
 )
 
 // serve is the main loop of a generator. It begins to answer requests when the store and a worker
@@ -55,9 +50,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case stepped = <-g.steps:
 		case now := <-looks.C:
 			g.watchSilence(now)
-			g.logStore()
-			g.alertNATS(now)
-			g.alertRecords(now)
+			g.alerts.look(now)
 			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) { // it is another installation's
 				return n.Err()
 			}
@@ -131,36 +124,3 @@ func (g *Generator) fail(err error) {
 
 // flushConn waits until the server has processed all that was sent.
 func (g *Generator) flushConn() error { return g.cfg.Conn.FlushTimeout(flushWait) }
-
-// logStore logs once a minute that refills fail, and when none fails any more. Events report
-// each tag; the log reports the store.
-func (g *Generator) logStore() {
-	switch f := g.alloc.Failing(); {
-	case f.Store != nil && time.Since(g.reported.storeFails) > repeatLog:
-		g.reported.storeFails = time.Now()
-		g.log.Warn("refills fail: only IDs in memory are handed out", "error", f.Store, "tags", f.Tags)
-	case f.Store == nil && !g.reported.storeFails.IsZero():
-		g.reported.storeFails = time.Time{}
-		g.log.Info("refills succeed again")
-	}
-}
-
-// alertNATS publishes an alert when NATSErr begins to report an error, or when all generators use one server, and the
-// end of the alert when neither holds any more.
-func (g *Generator) alertNATS(now time.Time) {
-	err := cmp.Or(g.cfg.NATSErr(), g.spreading.err(now, g.group.self, g.cfg.Conn.ConnectedServerName()))
-	switch {
-	case err != nil && !g.reported.natsDegraded:
-		if !g.reported.natsWasWell && now.Sub(g.made) < degradedStart {
-			return
-		}
-		g.reported.natsDegraded = true
-		g.log.Error("NATS is degraded", "error", err)
-		g.publishEvent("nats.degraded", g.cfg.Node, events.NATSDegraded{Node: g.cfg.Node, Cause: err.Error()})
-	case err == nil && g.reported.natsDegraded:
-		g.reported.natsDegraded = false
-		g.log.Info("NATS is degraded no more")
-		g.publishEvent("nats.recovered", g.cfg.Node, events.Recovered{Node: g.cfg.Node, Episode: "degraded"})
-	}
-	g.reported.natsWasWell = g.reported.natsWasWell || err == nil
-}

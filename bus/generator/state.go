@@ -79,6 +79,19 @@ func (g *Generator) busErr() error {
 	return g.deaf()
 }
 
+// storeErr says why the tags' store is unavailable; nil: as far as is known, it is available.
+func (g *Generator) storeErr() error {
+	if g.cfg.Numbers != nil {
+		if err := g.cfg.Numbers.Err(); err != nil {
+			return err
+		}
+	}
+	if !g.phase.opened.Load() {
+		return nil // what is missing is said by the preparation
+	}
+	return g.cfg.Records.Err()
+}
+
 // State returns the generator's state.
 func (g *Generator) State() admin.State { return g.state.whole() }
 
@@ -179,7 +192,8 @@ func buffer(v allocator.View) admin.Buffer {
 		Waiting: v.Waiting, Rate: v.Rate, Refilled: v.Refilled, Error: v.Error, Rules: rules(v.Rules),
 	}
 	if v.Order == allocator.Strict {
-		b.Order, b.Writes, b.Requests, b.WaitMS = bus.OrderStrict, v.Writes, v.Requests, float64(v.Wait.Microseconds())/1000
+		b.Order, b.Writes, b.Requests = bus.OrderStrict, v.Writes, v.Requests
+		b.WaitMS = float64(v.Wait.Microseconds()) / 1000
 	} else if !math.IsInf(v.Lasts, 1) { // infinity is no JSON
 		lasts := tenths(v.Lasts)
 		b.Lasts = &lasts

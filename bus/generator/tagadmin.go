@@ -153,7 +153,8 @@ func (t *tagAdmin) create(ctx context.Context, req admin.TagCreate) (admin.TagCh
 
 // newTag returns the tag that a request asks for.
 func newTag(req admin.TagCreate, maxStep int64) (tag allocator.Tag, err error) {
-	tag = allocator.Tag{Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, maxStep), Description: req.Description}
+	tag = allocator.Tag{
+		Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, maxStep), Description: req.Description}
 	if req.MaxID != nil {
 		tag.MaxID = int64(*req.MaxID)
 	}
@@ -224,10 +225,10 @@ func (t *tagAdmin) seenInEvents(ctx context.Context, tag string) (seen int64, er
 	}
 	read, cancel := context.WithTimeout(ctx, eventsPatience)
 	defer cancel()
-	err = LastRefills(read, t.cfg.JS, tag, func(r events.Refill) { seen = max(seen, r.Last+1) })
-	if err == nil {
-		err = LastChanges(read, t.cfg.JS, tag, func(r admin.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) })
-	}
+	err = lastEvents(read, t.cfg.JS, tag, evidence{
+		func(r events.Refill) { seen = max(seen, r.Last+1) },
+		func(r admin.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) },
+	})
 	if err != nil { // a stream of events that cannot be had must not stop anything
 		t.cfg.Log.Warn("a tag is created without a look at the events of that name", "tag", tag, "error", err)
 	}
@@ -264,7 +265,7 @@ func (t *tagAdmin) ensure(ctx context.Context, tag allocator.Tag) error {
 		t.cfg.Log.Info("a tag of --tag was not created", "tag", tag.Name, "reason", err)
 		return nil
 	case ctx.Err() == nil && slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }):
-		t.cfg.Log.Error("a tag of --tag is not created; `leaf tag` shows and creates tags", "tag", tag.Name, "error", err)
+		t.cfg.Log.Error("a tag of --tag is not created; `leaf tag add` may do it", "tag", tag.Name, "error", err)
 		return nil
 	}
 	return err
@@ -306,7 +307,9 @@ func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagChange, er
 	if err := allocator.CheckTag(req.Tag); err != nil {
 		return admin.TagChange{}, err
 	}
-	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (allocator.Stored, error) { return t.alloc.Delete(ctx, req.Tag) })
+	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (allocator.Stored, error) {
+		return t.alloc.Delete(ctx, req.Tag)
+	})
 	if err != nil {
 		return admin.TagChange{}, err
 	}
@@ -351,6 +354,7 @@ func (t *tagAdmin) publishEnding(was, is allocator.Tag) {
 	case is.Ending(is.MaxID):
 		t.publish(allocatorEvent(node, t.cfg.StoreKind, is.NewEnding()))
 	default:
-		t.publish(newEvent("segment.recovered", is.Name, node, events.Recovered{Node: node, Tag: is.Name, Episode: "ending"}))
+		over := events.Recovered{Node: node, Tag: is.Name, Episode: "ending"}
+		t.publish(newEvent("segment.recovered", is.Name, node, over))
 	}
 }

@@ -121,9 +121,11 @@ func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (adm
 		return none, unconfirmed(fmt.Errorf("the registry: %w", err),
 			fmt.Sprintf("it is not known whether worker %d was released, `leaf workers` shows it", req.Worker))
 	}
-	w.cfg.Log.Warn("an operator released a worker", "worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
+	w.cfg.Log.Warn("an operator released a worker",
+		"worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
 	w.publish(newEvent("worker.released", key(r.Worker), w.cfg.Node, events.Worker{
-		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind, ReservedUntilMS: r.ReservedUntil, Holder: r.Node}))
+		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind,
+		ReservedUntilMS: r.ReservedUntil, Holder: r.Node}))
 	w.group.lost.release(time.Now(), r.Worker)
 	w.send(heartbeat{Released: &r.Worker})
 	return w.worker(time.Now(), r), nil
@@ -137,11 +139,13 @@ func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int6
 	is := w.worker(time.Now(), e.Record)
 	switch {
 	case is.Running:
-		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as running "+
-			"for up to 3 s, and can be released 10 s after its last report)", is.Worker, is.Node)
-	case is.Node != req.Node || !is.ReservedUntil.Equal(req.ReservedUntil) || !req.Reported.IsZero() && !is.Reported.Equal(req.Reported):
-		return conflict("the record of worker %d has changed: it is held by %s until %s, which last reported at %s; list the workers again",
-			is.Worker, is.Node, is.ReservedUntil.Format(snowflake.TimeFormat), is.Reported.Format(snowflake.TimeFormat))
+		return conflict("worker %d is held by %s, which is running: stop it first (one that was killed counts as "+
+			"running for up to 3 s, and can be released 10 s after its last report)", is.Worker, is.Node)
+	case is.Node != req.Node || !is.ReservedUntil.Equal(req.ReservedUntil) ||
+		!req.Reported.IsZero() && !is.Reported.Equal(req.Reported):
+		return conflict("the record of worker %d has changed: it is held by %s until %s, which last reported at %s; "+
+			"list the workers again", is.Worker, is.Node,
+			is.ReservedUntil.Format(snowflake.TimeFormat), is.Reported.Format(snowflake.TimeFormat))
 	case e.ReservedUntil <= now:
 		return nil
 	}
@@ -149,8 +153,8 @@ func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int6
 	if wait <= 0 {
 		return nil
 	}
-	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS but not from the registry. "+
-		"If it is stopped, try again at %s",
+	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS but not "+
+		"from the registry. If it is stopped, try again at %s",
 		is.Node, is.Worker, is.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
 	err.RetryAfter = time.Duration(wait) * time.Millisecond
 	return err
