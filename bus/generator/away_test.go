@@ -20,7 +20,9 @@ import (
 type contactWorld struct {
 	*away
 	now   moment
-	hangs bool // NATS delivers nothing
+	hangs bool          // NATS delivers nothing
+	lag   time.Duration // until a heartbeat comes back
+	under []uint64      // heartbeats on their way
 	beats time.Duration
 	did   []todo // what next said, without what says nothing
 }
@@ -38,6 +40,10 @@ func (w *contactWorld) pass(d time.Duration) {
 		step := min(d, lookEvery)
 		w.jump(step, step)
 		w.tick(w.now)
+		for len(w.under) > 0 && !w.hangs && w.now.since(w.sent[w.under[0]%keptHeartbeats]) >= w.lag {
+			w.came(w.now, w.under[0])
+			w.under = w.under[1:]
+		}
 		if w.beats += step; w.beats >= heartbeatEvery {
 			w.beats = 0
 			w.beat()
@@ -53,7 +59,12 @@ func (w *contactWorld) jump(mono, boot time.Duration) {
 
 // beat sends a heartbeat. It comes back unless NATS hangs.
 func (w *contactWorld) beat() {
-	if number := w.send(w.now); !w.hangs {
+	number := w.send(w.now)
+	switch {
+	case w.hangs:
+	case w.lag > 0:
+		w.under = append(w.under, number)
+	default:
 		w.came(w.now, number)
 	}
 }
@@ -119,6 +130,10 @@ func TestAway(t *testing.T) {
 			{"the services are opened again", func(w *contactWorld) { w.reopened() }, stateBack, "HNS"},
 			{"the records are known", func(w *contactWorld) { w.learned(w.now, w.round, theRecords, nil) }, stateBack, "S"},
 			{"the worker is verified", learn, stateHere, ""},
+		},
+		"a slow link": {
+			{"heartbeats take 0.9 s", func(w *contactWorld) { w.lag = 900 * ms; w.pass(time.Minute) }, stateHere, ""},
+			{"they take longer", func(w *contactWorld) { w.lag = 2100 * ms; w.pass(3 * time.Second) }, stateAway, "DNS"},
 		},
 		"a heartbeat from before does not end it": {
 			{"it is on its way", func(w *contactWorld) { w.hangs = true; w.pass(2200 * ms) }, stateAway, "DNS"},
