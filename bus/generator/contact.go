@@ -19,15 +19,10 @@ func (g *Generator) reconnects() uint64 { return g.cfg.Conn.Stats().Reconnects }
 // lookAtConnection notes a reconnect.
 func (g *Generator) lookAtConnection() { g.group.away.reconnected(at(time.Now()), g.reconnects()) }
 
-// forceReconnect makes nats.go connect again, to another server of its list if there is one. A connection within the
-// process has no other server. It does not wait for that, nor for the connection's lock, which nats.go holds while it
-// dials, and while a write to the server hangs.
+// forceReconnect makes nats.go connect again, to another server of its list if there is one. It does not wait for that,
+// nor for the connection's lock, which nats.go holds while it dials, and while a write to the server hangs.
 func (g *Generator) forceReconnect() {
 	g.tasks.start(func() {
-		if g.cfg.Conn.Opts.InProcessServer != nil || !g.cfg.Conn.IsConnected() {
-			return
-		}
-		g.log.Warn("reconnecting", "url", g.cfg.Conn.ConnectedUrlRedacted())
 		if err := g.cfg.Conn.ForceReconnect(); err != nil {
 			g.log.Debug("a reconnect failed", "error", err)
 		}
@@ -83,8 +78,13 @@ func (g *Generator) watchAway(ctx context.Context, connected <-chan nats.Status)
 			was = do.state
 			signal(g.changed) // a heartbeat; and the services are opened again
 		}
-		if do.reconnect {
-			g.forceReconnect()
+		if do.reconnect && g.cfg.Conn.Opts.InProcessServer == nil { // else there is no other server
+			g.tasks.start(func() {
+				if g.cfg.Conn.IsConnected() {
+					g.log.Warn("reconnecting, because the generator's own heartbeats do not come back", "url", g.cfg.Conn.ConnectedUrlRedacted())
+					g.forceReconnect()
+				}
+			})
 		}
 		if do.round != round {
 			cancel()
