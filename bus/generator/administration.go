@@ -44,8 +44,8 @@ type administration struct {
 	slots    chan struct{}
 	observe  func(Answer)
 	serving  func() bool
-	// age is how long ago NATS surely delivered. A request that comes now may be as old.
-	age func(now time.Time) time.Duration
+	// age is how long ago NATS surely delivered. A request that comes now may be as old. ok is false if it may be older.
+	age func(now time.Time) (age time.Duration, ok bool)
 
 	// Set before the first request.
 	endpoints []adminEndpoint
@@ -147,10 +147,13 @@ func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
 func (d *administration) end(e adminEndpoint, header nats.Header, now time.Time) (time.Time, error) {
 	patience, err := readPatience(header.Get(wire.HeaderTimeout))
 	end := now.Add(patience - answerTime(patience))
+	settled := true
 	if e.kind == change {
-		end = end.Add(-d.age(now))
+		var age time.Duration
+		age, settled = d.age(now)
+		end = end.Add(-age)
 	}
-	if err == nil && !end.After(now) {
+	if err == nil && (!settled || !end.After(now)) {
 		err = errLate
 	}
 	return end, err

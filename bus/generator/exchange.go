@@ -274,7 +274,7 @@ func (x *exchange) poll(
 		for _, b := range here {
 			silent = append(silent, b.Node)
 		}
-		if x.group.pulse.age(now) > overdue { // after a pause it has yet to read what the peers sent meanwhile
+		if _, settled := x.group.away.age(now); !settled { // it has yet to read what the peers sent while it was away
 			err = errSilent
 		}
 		return len(silent) == 0 && err == nil

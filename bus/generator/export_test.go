@@ -27,7 +27,13 @@ func (g *Generator) Left(tag string) int64 {
 func (g *Generator) RunID() string { return g.group.self }
 
 // HoldSegments makes requests for segments wait, as after a pause.
-func (g *Generator) HoldSegments() { g.floors.shut() }
+func (g *Generator) HoldSegments() {
+	a := g.group.away
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lessons[theRecords] = lesson{missing: true, since: at(time.Now().Add(time.Hour)), trying: true}
+	a.becomeLocked(stateBack)
+}
 
 // Limit makes NATS pass on at most so many requests for segments; 0: any number.
 func (g *Generator) Limit(ctx context.Context, window int64) {

@@ -2,86 +2,129 @@ package generator
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
+	"fmt"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
-// gate holds requests back while the generator must check something before it may answer them.
-// Its methods are safe for concurrent use; the zero value is an open gate.
-type gate struct {
-	isShut  atomic.Bool  // known without mu, because each request looks
-	waiting atomic.Int64 // requests that are held back
+// gate is what requests wait at while this generator is away, or learns what happened meanwhile.
+type gate int
 
-	mu     sync.Mutex
-	opens  chan struct{} // closed when the gate opens; nil: it is open
-	opened time.Time     // when it last opened
-	ended  bool          // it never shuts again
-}
+const (
+	gateNATS       gate = iota // IDs of tags, also those that another generator borrows. Strict tags need no gate.
+	gateHTTP                   // IDs of tags. HTTP is served also without NATS.
+	gateSnowflakes             // over both
+)
 
-// shut shuts the gate, and reports whether it was open. It does nothing after end.
-func (g *gate) shut() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.opens != nil || g.ended {
-		return false
+var errUnchecked = fmt.Errorf("%w: the generator was cut off, and has not checked its worker's record since", snowflake.ErrNoWorker)
+
+// isShut reports whether requests that came at this time wait. Each request looks.
+func (a *away) isShut(g gate, now time.Time) bool {
+	if contact(a.state.Load()) == stateHere {
+		if due := a.due.Load(); !now.After(*due) && !now.Round(0).After(due.Round(0)) {
+			return false
+		}
 	}
-	g.opens = make(chan struct{})
-	g.isShut.Store(true)
-	return true
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := at(now)
+	a.lookLocked(m)
+	return a.shutLocked(g, m)
 }
 
-func (g *gate) open(now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.opens != nil {
-		g.isShut.Store(false)
-		close(g.opens)
-		g.opens, g.opened = nil, now
+func (a *away) shutLocked(g gate, now moment) bool {
+	isAway := contact(a.state.Load()) == stateAway
+	if g == gateSnowflakes {
+		return isAway || a.lessons[theWorker].shut(now)
 	}
+	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)
 }
 
-// end opens the gate for good.
-func (g *gate) end(now time.Time) {
-	g.mu.Lock()
-	g.ended = true
-	g.mu.Unlock()
-	g.open(now)
-}
-
-// since returns how long ago the gate last opened.
-func (g *gate) since(now time.Time) time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return now.Sub(g.opened)
-}
-
-// hold returns a waiter that waits until the gate is open and then calls take, for at most
-// maxWait in all: then its error is timedOut. It refuses a request if most requests are held back already.
-func (g *gate) hold(most int64, maxWait time.Duration, timedOut error, take takeFunc) (waiter, error) {
-	if g.waiting.Add(1) > most {
-		g.waiting.Add(-1)
+// hold returns a waiter that waits until the gate is open, and then calls take: at most maxWait in all, then its error
+// is timedOut. Snowflakes wait at most gateFor. If most requests wait already, it refuses the request.
+func (a *away) hold(g gate, most int64, maxWait time.Duration, timedOut error, take takeFunc) (waiter, error) {
+	if a.waiting.Add(1) > most {
+		a.waiting.Add(-1)
 		return nil, allocator.ErrOverloaded
 	}
 	return takeFunc(func(ctx context.Context) ([]bus.Range, error) {
-		defer g.waiting.Add(-1)
+		defer a.waiting.Add(-1)
 		ctx, cancel := context.WithTimeoutCause(ctx, maxWait, timedOut)
 		defer cancel()
-		g.mu.Lock()
-		opens := g.opens
-		g.mu.Unlock()
-		if opens != nil {
-			select {
-			case <-opens:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
+		if err := a.wait(ctx, g); err != nil {
+			return nil, err
 		}
 		return take(ctx)
 	}), nil
+}
+
+func (a *away) wait(ctx context.Context, g gate) error {
+	if g == gateSnowflakes {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, gateFor, errUnchecked)
+		defer cancel()
+	}
+	for {
+		a.mu.Lock()
+		shut, changed := a.shutLocked(g, at(time.Now())), a.changed
+		a.mu.Unlock()
+		if !shut {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// drops reports whether a request over NATS that is read now may have come while this generator was away for so long
+// that its caller has given up. It gets no answer, so that it uses up no IDs.
+func (a *away) drops(now time.Time) bool {
+	a.isShut(gateNATS, now) // looks
+	return a.dropping.Load()
+}
+
+// mustReopen reports whether the services must be opened again, so that NATS passes on only new requests.
+func (a *away) mustReopen() bool { return a.dropping.Load() && contact(a.state.Load()) != stateAway }
+
+// reopened notes that they were.
+func (a *away) reopened() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if contact(a.state.Load()) != stateAway { // else they will be again
+		a.dropping.Store(false)
+	}
+}
+
+// age is how old an operator's change can be that is read now. ok is false while nobody knows.
+func (a *away) age(now time.Time) (age time.Duration, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := at(now)
+	a.lookLocked(m)
+	unsettled := a.unsure || !a.settled.IsZero() && m.since(a.settled) < settles
+	return m.since(a.echoed), !unsettled
+}
+
+// steadySince returns since when this generator has heard all that the others sent. ok is false while it is away.
+func (a *away) steadySince(now time.Time) (since time.Time, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(at(now))
+	return a.steady.Time, contact(a.state.Load()) != stateAway && !a.steady.IsZero()
+}
+
+// missed reports whether heartbeats of the others may have been missed, and not have come since.
+func (a *away) missed(now time.Time) bool {
+	since, ok := a.steadySince(now)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !ok || since != a.began.Time && now.Sub(since) < heartbeatExpires
 }
 
 // takeFunc takes IDs for a request that may wait.

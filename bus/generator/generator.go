@@ -22,9 +22,8 @@ import (
 //	Run
 //	├── publisher.run     publishes events on the stream
 //	├── watchLost         publishes which peers are lost
-//	├── askFloors         brings the records up to date after the generator was cut off
 //	├── keys.run          looks whether the keys of opaque tags are there
-//	├── watchConnection   checks the worker's record after a reconnect
+//	├── watchAway         brings the records up to date after the generator was away, and verifies its worker
 //	├── watchBacklog      keeps the requests few that wait, if more come than can be answered
 //	├── work              prepare (installation, store, tags; retried until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
@@ -42,15 +41,12 @@ type Generator struct {
 	publisher *publisher
 
 	// The other generators.
-	group      *group         // which generators run, and what they can serve
-	floors     *floors        // what operators have set while this generator was cut off
-	silence    silence        // its own heartbeats do not come back
-	leaving    leaving        // the queue groups, and reconnects meanwhile
-	spreading  spreading      // over the NATS servers
-	guard      reconnectGuard // whether another generator may have taken the worker meanwhile
-	heardPeers atomic.Int64   // when it had last heard all that run, Unix ns
-	exchange   *exchange      // of records
-	membership membership     // of the installation
+	group      *group       // which generators run, and what they can serve
+	leaving    leaving      // the queue groups, and reconnects meanwhile
+	spreading  spreading    // over the NATS servers
+	heardPeers atomic.Int64 // when it had last heard all that run, Unix ns
+	exchange   *exchange    // of records
+	membership membership   // of the installation
 
 	// Serving.
 	segments, snowflakes *issuer
@@ -109,7 +105,7 @@ func New(cfg Config) *Generator {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
 	g := &Generator{
-		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), floors: newFloors(), concealing: newConcealing(),
+		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), concealing: newConcealing(),
 		leaving: make(leaving), failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
 	}
 	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
@@ -117,13 +113,6 @@ func New(cfg Config) *Generator {
 	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})
 	m.announce = func() { g.sendHeartbeat(false) }
 	g.publisher = newPublisher(cfg.JS, g.membership.openEvents, cfg.Log)
-	g.group.pulse.returned = func(before time.Time, heard bool) {
-		g.dropOld(time.Now(), before)
-		g.afterPause(before, heard)
-		if heard {
-			signal(g.changed) // so that the services are renewed at once
-		}
-	}
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.exchange = &exchange{
@@ -164,15 +153,13 @@ func (g *Generator) Run(ctx context.Context) error {
 	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	g.admin.life, g.exchange.life = g.life, g.life
 	g.watchSubscriptions()
-	g.guard.checked.Store(g.reconnects()) // it holds no worker yet
 	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	guarded := g.cfg.Conn.StatusChanged(nats.RECONNECTING, nats.CONNECTED)
+	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
 	r.events = background(g.publisher.run)
 	r.lost = background(g.watchLost)
-	r.floors = background(g.askFloors)
 	r.keys = background(g.keys.run)
-	r.guard = background(func(ctx context.Context) { g.watchConnection(ctx, guarded) })
+	r.away = background(func(ctx context.Context) { g.watchAway(ctx, connected) })
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
 		r.backlog = background(g.watchBacklog)
@@ -186,10 +173,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, lost, floors, keys, guard, backlog, work, flakes stopper
-	leaf                                                     micro.Service // nil: not added yet
-	endLife                                                  context.CancelFunc
-	closed                                                   <-chan nats.Status
+	events, lost, keys, away, backlog, work, flakes stopper
+	leaf                                            micro.Service // nil: not added yet
+	endLife                                         context.CancelFunc
+	closed                                          <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the
@@ -219,12 +206,11 @@ func (g *Generator) stop(r *run, why error) {
 	// Refuse the requests that still wait.
 	r.lost.stop()
 	r.backlog.stop()
-	r.floors.stop()
 	r.keys.stop()
 	r.work.stop()
 	r.flakes.stop()
-	r.guard.stop()
-	g.guard.end(time.Now())
+	r.away.stop()
+	g.group.away.end()
 	r.endLife()
 	g.requests.close()
 	g.tasks.close()

@@ -56,10 +56,9 @@ type heartbeat struct {
 // group knows the peers: the other generators that are running. A peer is lost if its heartbeats
 // stop without a last one. Its methods take the time and are safe for concurrent use.
 type group struct {
-	self      string    // ID of this run
-	pulse     pulse     // the own heartbeats that came back
-	listening time.Time // when this generator began to hear its peers
-	lost      lostPeers // peers that fell silent
+	self string    // ID of this run
+	away *away     // whether the own heartbeats come back
+	lost lostPeers // peers that fell silent
 	// peerChanged holds one when what another generator can serve has changed.
 	peerChanged chan struct{}
 
@@ -83,7 +82,7 @@ type member struct {
 
 func newGroup(self string) *group {
 	return &group{
-		self: self, peerChanged: make(chan struct{}, 1), newcomer: make(chan struct{}),
+		self: self, away: newAway(), peerChanged: make(chan struct{}, 1), newcomer: make(chan struct{}),
 		peers: make(map[string]member), lost: lostPeers{of: make(map[string]*lostPeer)},
 		claims: make(map[int64]time.Time), ownClaims: make(map[int64]time.Time),
 	}
@@ -96,7 +95,7 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 		return heartbeat{}, false
 	}
 	if b.ID == g.self {
-		g.pulse.came(now, b.Number)
+		g.away.came(at(now), b.Number)
 		return heartbeat{}, false
 	}
 	g.mu.Lock()
@@ -169,6 +168,18 @@ func (g *group) members(now time.Time) (here []heartbeat, lost []string) {
 func (g *group) present(now time.Time) []heartbeat {
 	here, _ := g.members(now)
 	return here
+}
+
+// allSilent reports whether there are two peers or more, and none was heard lately.
+func (g *group) allSilent(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, m := range g.peers {
+		if now.Sub(m.heard) <= silentAfter {
+			return false
+		}
+	}
+	return len(g.peers) > 1
 }
 
 // anyPeer reports whether the last heartbeat of any peer has the property, and came later

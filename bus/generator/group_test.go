@@ -156,3 +156,20 @@ func TestPresenceUnheard(t *testing.T) {
 		t.Errorf("%d are named, from %s on", len(got), got[0])
 	}
 }
+
+// Two peers or more that are all silent at once are a sign that a link between NATS servers is cut.
+func TestAllSilent(t *testing.T) {
+	t.Parallel()
+	g := newGroup("me")
+	start := time.Unix(1_700_000_000, 0)
+	for i, c := range []struct {
+		peer   string
+		at     time.Duration
+		silent bool // 2.5 s after the first heartbeat
+	}{{"a", 0, false}, {"b", 0, true}, {"c", time.Second, false}} {
+		g.hear(start.Add(c.at), 0, wire.Encode(heartbeat{Node: c.peer, ID: c.peer}))
+		if got := g.allSilent(start.Add(2500 * ms)); got != c.silent {
+			t.Errorf("with %d peers: %v", i+1, got)
+		}
+	}
+}

@@ -69,14 +69,14 @@ type rooms struct {
 
 type heldRoom struct {
 	*allocator.Room
-	made time.Time
+	made moment
 }
 
 // open keeps a room, and returns its token; empty: there are too many.
 func (r *rooms) open(now time.Time, room *allocator.Room) (token string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.of, func(_ string, h heldRoom) bool { return apart(now, h.made) > giveWithin })
+	maps.DeleteFunc(r.of, func(_ string, h heldRoom) bool { return at(now).since(h.made) > giveWithin })
 	if len(r.of) >= maxRooms {
 		return ""
 	}
@@ -84,7 +84,7 @@ func (r *rooms) open(now time.Time, room *allocator.Room) (token string) {
 		r.of = make(map[string]heldRoom)
 	}
 	token = rand.Text()
-	r.of[token] = heldRoom{room, now}
+	r.of[token] = heldRoom{room, at(now)}
 	return token
 }
 
@@ -94,7 +94,7 @@ func (r *rooms) take(now time.Time, token string) *allocator.Room {
 	defer r.mu.Unlock()
 	h, ok := r.of[token]
 	delete(r.of, token)
-	if !ok || apart(now, h.made) > giveWithin {
+	if !ok || at(now).since(h.made) > giveWithin {
 		return nil
 	}
 	return h.Room
@@ -104,7 +104,7 @@ func (r *rooms) take(now time.Time, token string) *allocator.Room {
 // operators have set.
 func (g *Generator) receives(installation string) bool {
 	return g.phase.serving.Load() && !g.phase.draining.Load() && installation == g.membership.installation() &&
-		!g.maybeStale(Answer{Transport: NATS, begun: time.Now()})
+		!g.group.away.isShut(gateNATS, time.Now())
 }
 
 // heardRoom makes room for what a peer wants to hand over.
@@ -147,7 +147,7 @@ func (g *Generator) heardGive(msg *nats.Msg) {
 // handOver hands the unused IDs over to the peers. Until it has ended, this generator knows what operators set.
 func (g *Generator) handOver(ctx context.Context) {
 	own := g.membership.installation()
-	if own == "" || !g.cfg.Conn.IsConnected() || g.maybeStale(Answer{Transport: NATS, begun: time.Now()}) {
+	if own == "" || !g.cfg.Conn.IsConnected() || g.group.away.isShut(gateNATS, time.Now()) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverWithin)

@@ -2,46 +2,36 @@ package generator
 
 import "time"
 
-// returnAfter is how long a service must be healthy before it returns to its queue group, if it left soon after it had
-// entered. Otherwise a slow disk makes it come and go each second, and each time requests wait.
-const returnAfter = 5 * time.Second
+const (
+	// leaveAfter is how long a service must be unable to answer until it leaves its queue group.
+	leaveAfter = 100 * time.Millisecond
+	// returnAfter is how long it must then be able to answer until it returns. Otherwise a slow disk makes it come and go
+	// each second, and each time requests wait.
+	returnAfter = 5 * time.Second
+)
 
-// health is whether a service can answer with IDs, and since when. It decides whether the service should be in its
-// queue group while a peer can serve.
+// health decides whether a service should be in its queue group while a peer can serve. It belongs to Generator.Run.
 type health struct {
-	unhealthySince time.Time // zero: it is healthy
-	healthySince   time.Time // when it last became healthy
-	entered        time.Time // when it last entered the queue group, healthy
-	flaps          bool      // it left less than returnAfter after that, and has not entered since
+	able  bool      // it can answer with IDs
+	since time.Time // when able last changed
+	left  bool      // it left, and has not entered since
 }
 
-// note notes whether the service is healthy, and reports whether that has changed.
-func (h *health) note(now time.Time, healthy bool) (changed bool) {
-	if healthy == h.unhealthySince.IsZero() {
+// note notes whether the service can answer, and reports whether that has changed.
+func (h *health) note(now time.Time, able bool) (changed bool) {
+	if able == h.able {
 		return false
 	}
-	h.unhealthySince, h.healthySince = time.Time{}, now
-	if !healthy {
-		h.unhealthySince = now
-	}
+	h.able, h.since = able, now
 	return true
 }
-
-func (h *health) enter(now time.Time) {
-	h.flaps = false
-	if h.unhealthySince.IsZero() { // otherwise it enters only because no peer can serve
-		h.entered = now
-	}
-}
-
-func (h *health) leave(now time.Time) { h.flaps = now.Sub(h.entered) < returnAfter }
 
 // bad reports whether the service should leave its queue group, or stay out, if a peer has reported later than since
 // that it can serve.
 func (h *health) bad(now time.Time) (since time.Time, bad bool) {
-	unhealthy := !h.unhealthySince.IsZero()
-	if h.flaps { // it is out
-		return time.Time{}, unhealthy || now.Sub(h.healthySince) < returnAfter
+	lasts := now.Sub(h.since)
+	if h.left {
+		return time.Time{}, !h.able || lasts < returnAfter
 	}
-	return h.unhealthySince, unhealthy
+	return h.since, !h.able && lasts >= leaveAfter
 }

@@ -22,7 +22,7 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 
 // send sends b, completed by the state of this generator, and returns its number.
 func (g *Generator) send(b heartbeat) (number uint64) {
-	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.pulse.send(time.Now()), g.cfg.Snowflake.Clock().Wall
+	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.away.send(at(time.Now())), g.cfg.Snowflake.Clock().Wall
 	b.Format, b.Polls, b.Opaque = allocator.RecordFormat, g.alloc.Polled(), g.cfg.Index.Opaque() != ""
 	b.Server, b.Stays = g.cfg.Conn.ConnectedServerId(), g.stays(time.Now())
 	// A service that rests does not count, because two could rely on each other.
@@ -68,7 +68,7 @@ func (g *Generator) announce(ctx context.Context) error {
 	if err := g.cfg.Conn.FlushWithContext(ctx); err != nil {
 		return err
 	}
-	g.group.pulse.came(time.Now(), number)
+	g.group.away.came(at(time.Now()), number)
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 		}
 	}
 	if b.Worker != nil && *b.Worker == g.flakes.Worker() {
-		g.verifyWorker() // one of the two is a clone, or the registry was restored
+		g.group.away.relearn(theWorker) // one of the two is a clone, or the registry was restored
 	}
 	if b.Released != nil {
 		g.group.lost.release(time.Now(), *b.Released)
@@ -100,17 +100,10 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 // canServe reports whether a service can answer with IDs.
 func (g *Generator) canServe(s *issuer) bool { return !g.phase.draining.Load() && s.able() == nil }
 
-// hears reports whether the connection delivers what other generators send. A connection that
-// hangs counts as connected for minutes, and delivers nothing.
-func (g *Generator) hears() bool {
-	_, silence := g.group.pulse.silence(time.Now())
-	return silence < heartbeatExpires && g.cfg.Conn.IsConnected()
-}
-
 // hearPeers waits until this generator has had a heartbeat of each one that runs. After its
 // start, and after it was cut off, it knows only the peers whose heartbeats have come since.
 func (g *Generator) hearPeers(ctx context.Context) error {
-	since := func() time.Duration { return min(time.Since(g.group.listening), g.guard.since(time.Now())) }
+	since := func() time.Duration { return g.heardFor(time.Now()) }
 	if s := since(); s >= heartbeatExpires || time.Since(time.Unix(0, g.heardPeers.Load())) < s {
 		return nil
 	}
@@ -155,7 +148,7 @@ func (g *Generator) hearPeers(ctx context.Context) error {
 // peersKnown reports whether the other generators have had time to report which workers they
 // hold, and which installation they belong to.
 func (g *Generator) peersKnown(now time.Time) bool {
-	if g.unchecked() || g.guard.since(now) < heartbeatExpires {
+	if g.lookAtConnection(); g.group.away.missed(now) {
 		return false
 	}
 	// Beside a generator of another installation, this one will be refused when it joins.

@@ -84,6 +84,22 @@ type waiter interface {
 	Wait(context.Context) ([]bus.Range, error)
 }
 
+// delivery is what NATS delivers to one opening of a service. After renew it is old, and gets no answer.
+type delivery struct{ old atomic.Bool }
+
+// renew leaves the queue group, and stepAside enters it again: NATS passes only new requests to a new subscription.
+func (s *issuer) renew() error {
+	if s.service == nil {
+		return nil
+	}
+	s.delivery.Load().old.Store(true)
+	return s.close()
+}
+
+// mayLeave reports whether a queue group may be left now: NATS delivers. Otherwise a reconnect is near, after which the
+// generator must leave again, see [leaving].
+func (g *Generator) mayLeave() bool { return g.hears() }
+
 // open enters the queue group.
 func (s *issuer) open() error {
 	s.delivery.Store(new(delivery))
@@ -149,7 +165,7 @@ func (s *issuer) outdated(now time.Time) bool {
 	case wants && !has:
 		return s.g.cfg.Conn.IsConnected()
 	case has:
-		return (!wants || s.g.reconnects() != s.reconnects) && s.g.mayLeave(now)
+		return (!wants || s.g.reconnects() != s.reconnects) && s.g.mayLeave()
 	}
 	return false
 }
@@ -174,22 +190,22 @@ func (s *issuer) able() error {
 // It leaves only if a peer has reported that it can serve, later than this generator became unable
 // to. If two become unable at the same time, both stay.
 func (s *issuer) stepAside(now time.Time) error {
-	if err := s.renew(now); err != nil {
-		return err
-	}
 	why := s.able()
 	changed := s.health.note(now, why == nil)
+	if changed && why != nil {
+		time.AfterFunc(leaveAfter, func() { signal(s.g.group.peerChanged) })
+	}
 	since, bad := s.health.bad(now)
 	aside := bad && s.g.group.anyPeer(now, since, s.offers)
 	if rests := aside && why == nil; s.rests.Swap(rests) != rests || changed {
 		s.g.sendHeartbeat(false)
 	}
 	switch {
-	case aside && s.service != nil && !s.g.mayLeave(now):
+	case aside && s.service != nil && !s.g.mayLeave():
 		return nil
 	case aside && s.service != nil:
 		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
-		s.health.leave(now)
+		s.health.left = true
 		return s.close()
 	case s.service != nil && s.outdated(now):
 		return s.reopen()
@@ -197,7 +213,7 @@ func (s *issuer) stepAside(now time.Time) error {
 		return s.grant()
 	}
 	err := s.open()
-	s.health.enter(now)
+	s.health.left = false
 	if err == nil && s.g.phase.serving.Load() {
 		s.g.log.Info("entered the queue group", "service", s.name)
 	}
@@ -213,7 +229,7 @@ func (s *issuer) handle(d *delivery, r request) {
 	}
 	s.crowd.read.Add(1)
 	a := s.g.answer(s.kind, NATS)
-	if s.g.isOld(d, a.begun) {
+	if d.old.Load() || s.g.group.away.drops(a.begun) {
 		return
 	}
 	if s.g.phase.refusing.Load() {

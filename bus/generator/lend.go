@@ -24,6 +24,9 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 		g.log.Warn("a request of another generator for IDs cannot be read", "error", err)
 		return
 	}
+	if g.group.away.drops(time.Now()) { // the peer has given up
+		return
+	}
 	s := g.segments
 	if req.Tag == "" {
 		s = g.snowflakes

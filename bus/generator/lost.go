@@ -248,7 +248,7 @@ func (g *group) lostNodes(now time.Time) (count int, latest []admin.LostNode) {
 
 // learn takes in which nodes a peer reports as lost.
 func (g *group) learn(now time.Time, lost []lostPeer, own string) {
-	steady, ok := g.pulse.steadySince(now)
+	steady, ok := g.away.steadySince(now)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, l := range lost[:min(len(lost), maxLostShown)] {
@@ -276,7 +276,7 @@ func (g *Generator) watchLost(ctx context.Context) {
 		case <-ticker.C:
 		}
 		g.group.present(time.Now()) // those whose heartbeats stopped become lost peers
-		steady, here := g.group.pulse.steadySince(time.Now())
+		steady, here := g.group.away.steadySince(time.Now())
 		if here {
 			for _, l := range g.group.lost.declare(time.Now(), steady, g.cfg.Node) {
 				g.log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends", "node", l.Node,

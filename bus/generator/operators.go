@@ -26,12 +26,12 @@ func (g *Generator) forOperators(embedded bool) {
 		cfg: &g.cfg, made: g.made, embedded: embedded,
 		alloc: g.alloc, flakes: g.flakes, group: g.group, publisher: g.publisher,
 		counts: &g.counts, segments: g.segments, snowflakes: g.snowflakes, canServe: g.canServe, noWorker: g.noWorker,
-		heldBack: func() int64 { return g.guard.waiting.Load() + g.floors.waiting.Load() }, missing: g.missing,
+		heldBack: g.group.away.waiting.Load, missing: g.missing,
 	}
 	g.state.host, _ = os.Hostname()
 	g.admin = &administration{
 		cfg: &g.cfg, passing: passing, requests: &g.requests, slots: make(chan struct{}, maxAdmin), observe: g.observe,
-		serving: g.phase.serving.Load, age: g.group.pulse.age,
+		serving: g.phase.serving.Load, age: g.group.away.age,
 		endpoints: []adminEndpoint{
 			endpoint(admin.SubjectTagsList, question, g.tags.list),
 			endpoint(admin.SubjectTagsGet, question, g.tags.get),

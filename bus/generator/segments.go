@@ -24,7 +24,11 @@ func newSegments(g *Generator) *issuer {
 		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
 		bounded:   map[string][]string{"segment": {bus.SubjectSegment + ".*", bus.SubjectSegment + ".*.>"}},
 		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
-			if g.maybeStale(a) {
+			gate := gateHTTP
+			if a.Transport == NATS {
+				gate = gateNATS
+			}
+			if g.group.away.isShut(gate, a.begun) && g.alloc.Order(tag) != allocator.Strict {
 				if err := allocator.CheckTag(tag); err != nil {
 					return nil, nil, err // no tag would ask others for snowflakes
 				}
@@ -38,7 +42,7 @@ func newSegments(g *Generator) *issuer {
 					}
 					return ranges, err
 				}
-				w, err := g.floors.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, allocator.ErrTimedOut, take)
+				w, err := g.group.away.hold(gate, g.cfg.MaxWaiting, g.cfg.MaxWait, allocator.ErrTimedOut, take)
 				return nil, w, err
 			}
 			ranges, w, err := g.alloc.Request(nil, tag, n)

@@ -49,7 +49,6 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
 		case stepped = <-g.steps:
 		case now := <-looks.C:
-			g.watchSilence(now)
 			g.alerts.look(now)
 			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) { // it is another installation's
 				return n.Err()
@@ -111,6 +110,12 @@ func (g *Generator) begin(r *run) (err error) {
 func (g *Generator) stepAside() error {
 	g.leaveAgain()
 	now := time.Now()
+	if g.group.away.mustReopen() {
+		if err := errors.Join(g.segments.renew(), g.snowflakes.renew()); err != nil {
+			return err
+		}
+		defer g.group.away.reopened()
+	}
 	return errors.Join(g.segments.stepAside(now), g.snowflakes.stepAside(now))
 }
 

@@ -27,15 +27,17 @@ func newSnowflakes(g *Generator) *issuer {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, why
 			}
-			// A request over HTTP must not wait for the connection's lock.
-			if g.guard.isShut.Load() || a.Transport == NATS && g.unchecked() {
+			if a.Transport == NATS { // one over HTTP must not wait for the connection's lock
+				g.lookAtConnection()
+			}
+			if g.group.away.isShut(gateSnowflakes, a.begun) {
 				take := func(ctx context.Context) ([]bus.Range, error) {
 					if why := g.noWorker(); why != nil {
 						return nil, why
 					}
 					return g.flakes.Take(ctx, n)
 				}
-				w, err := g.guard.hold(g.cfg.MaxWaiting, g.cfg.MaxWait, snowflake.ErrTimedOut, take)
+				w, err := g.group.away.hold(gateSnowflakes, g.cfg.MaxWaiting, g.cfg.MaxWait, snowflake.ErrTimedOut, take)
 				return nil, w, err
 			}
 			ranges, w, err := g.flakes.Request(nil, n)
@@ -45,7 +47,7 @@ func newSnowflakes(g *Generator) *issuer {
 			return nil, w, nil
 		},
 		healthy: func() error {
-			if g.guard.isShut.Load() {
+			if g.group.away.isShut(gateSnowflakes, time.Now()) {
 				return errUnchecked
 			}
 			return cmp.Or(g.noWorker(), g.flakes.State().Err)

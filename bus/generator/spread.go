@@ -172,7 +172,7 @@ func (g *Generator) spread(now time.Time) {
 	select {
 	case address := <-s.found:
 		others := g.group.anyPeer(now, time.Time{}, g.segments.offers) && g.group.anyPeer(now, time.Time{}, g.snowflakes.offers)
-		if address == "" || !others || !g.mayLeave(now) {
+		if address == "" || !others || !g.mayLeave() {
 			return
 		}
 		g.log.Info("moving to another NATS server, because more generators use this one", "from", g.cfg.Conn.ConnectedServerName(), "to", address)

@@ -43,8 +43,8 @@ func (g *Generator) listen() error {
 			return fmt.Errorf("subscribing to %s: %w", subject, err)
 		}
 	}
-	g.segments.health.unhealthySince, g.snowflakes.health.unhealthySince = time.Now(), time.Now()
-	g.group.listening = time.Now()
+	g.segments.health.since, g.snowflakes.health.since = time.Now(), time.Now()
+	g.group.away.begin(at(time.Now()), g.reconnects())
 	ctx, cancel := context.WithTimeout(context.Background(), flushWait)
 	defer cancel()
 	if err := g.announce(ctx); err != nil { // the peers answer with their heartbeats

@@ -26,7 +26,8 @@ import (
 // blind are records whose watch brings only what was there when it began. It may not begin again.
 type blind struct {
 	allocator.Records
-	away atomic.Bool
+	away   atomic.Bool
+	before func() // Sync; nil: nothing
 }
 
 func (s *blind) Watch(ctx context.Context, f func(allocator.Update)) error {
@@ -40,6 +41,9 @@ func (s *blind) Watch(ctx context.Context, f func(allocator.Update)) error {
 func (s *blind) Sync(ctx context.Context) error {
 	if s.away.Load() {
 		return errors.New("unplugged")
+	}
+	if s.before != nil {
+		s.before()
 	}
 	return s.Records.Sync(ctx)
 }
@@ -133,5 +137,57 @@ func TestFloorsUnknown(t *testing.T) {
 	}
 	if n := len(stream("leaf.node.stale")); n != 1 {
 		t.Errorf("%d alerts", n)
+	}
+}
+
+// A generator that was cut off, in whatever way, hands out no ID below the max_id that an operator set meanwhile.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*kit.Link, bool){
+		"cut":               (*kit.Link).Refuse,
+		"silent":            (*kit.Link).Hang,
+		"silent, one way":   (*kit.Link).HangAnswers,
+		"silent, the other": (*kit.Link).HangRequests,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := natskit.StartWith(t, configured(t, `ping_interval: "2m"`))
+			nc := natskit.Connect(t, s)
+			memory := memory(t, "order")
+			var cut *running
+			var isCut atomic.Bool
+			records := &blind{Records: memory.Open(), before: func() { // so that a request comes first
+				for end := time.Now().Add(500 * time.Millisecond); isCut.Load() && time.Now().Before(end) && cut.State().Counts.Waiting == 0; {
+					time.Sleep(time.Millisecond)
+				}
+			}}
+			c, link := behind(t, s, "cut", records, nil)
+			cut = c
+			if _, err := cut.Take(t.Context(), "order", 1); err != nil {
+				t.Fatal(err)
+			}
+			other := start(t, s, "other", memory, nil)
+			fault(link, true)
+			testkit.Eventually(t, "it is not heard", func() bool { return !other.Hears("cut") })
+			if unheard := moveTo(t, nc, "order", 1_000_000); !slices.Equal(unheard, []string{"cut"}) {
+				t.Errorf("not heard: %v", unheard)
+			}
+			if err := other.stop(); err != nil {
+				t.Fatal(err)
+			}
+			isCut.Store(true)
+			fault(link, false)
+			testkit.Eventually(t, "it answers", func() bool {
+				msg, err := nc.Request("leaf.segment.order", nil, 2*time.Second)
+				if err != nil {
+					return false
+				}
+				ranges, err := bus.ParseReply(msg.Data)
+				if err == nil && ranges[0].First < 1_000_000 {
+					t.Errorf("it answers %v", ranges)
+				}
+				return err == nil
+			})
+		})
 	}
 }

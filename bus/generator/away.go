@@ -1,0 +1,317 @@
+package generator
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// silentAfter is how long no own heartbeat may come back until this generator is away. It is less than
+	// heartbeatExpires, after which operators' changes do not wait for it.
+	silentAfter = 2 * time.Second
+	// stoodAfter is how long the process may stand still until it is away. A look comes every lookEvery.
+	stoodAfter = time.Second
+	// tooOld: after being away for longer, the requests that came meanwhile get no answer. Their callers have given up.
+	tooOld = 2 * time.Second
+	// gateFor is how long requests wait after a return for what the generator must learn.
+	gateFor = time.Second
+	// settles is how long after that an operator's change may still come that was sent before the return. A NATS server
+	// that stood still reads the connections of its clients in any order.
+	settles = time.Second
+	// learnSoon and learnAgain are the pauses after a failed attempt to learn, while requests wait and afterwards.
+	learnSoon, learnAgain = 20 * time.Millisecond, time.Second
+	// deafAfter is how long it may be away until it reconnects, 4 s after the last heartbeat that came back.
+	// firstReconnect and lastReconnect are the pauses between such reconnects. Each pause is twice the last.
+	deafAfter                     = 2 * time.Second
+	firstReconnect, lastReconnect = 5 * time.Second, time.Minute
+	// keptHeartbeats is how many heartbeats may be on their way back.
+	keptHeartbeats = 16
+)
+
+// moment is a time by two clocks. The monotonic clock stops while a machine sleeps, so the longer time counts.
+type moment struct {
+	time.Time
+	boot time.Duration // bootTime
+}
+
+func at(now time.Time) moment { return moment{now, bootTime()} }
+
+func (m moment) since(then moment) time.Duration { return max(m.Sub(then.Time), m.boot-then.boot) }
+
+// contact is whether this generator can know what the others send.
+//
+//	from            when                                                          to
+//	stateHere, stateBack  2 s without an own heartbeat, or it stood still for 1 s       stateAway
+//	stateHere          a reconnect                                                   stateBack, to learn theWorker
+//	stateAway          a heartbeat comes back that was sent since                    stateBack, to learn all
+//	stateBack          all is learned, or gateFor is over                            stateHere
+type contact int32
+
+// The states of contact.
+const (
+	stateHere contact = iota
+	stateAway
+	stateBack
+)
+
+// String returns the state as tests print it.
+func (c contact) String() string { return [...]string{"here", "away", "back"}[c] }
+
+// What a generator must learn after it was away.
+const (
+	// theRecords have the changes of operators that did not wait for it.
+	theRecords = iota
+	// theWorker may be held by another generator, if the registry has lost its record meanwhile.
+	theWorker
+	lessons
+)
+
+// lesson is what the generator knows of one of them.
+type lesson struct {
+	missing bool
+	since   moment // requests wait for it from then on; zero: none wait
+	trying  bool
+	tried   moment // the end of the last attempt
+	err     error  // of the last attempt
+}
+
+func (l *lesson) shut(now moment) bool {
+	return l.missing && !l.since.IsZero() && now.since(l.since) < gateFor
+}
+
+// away knows whether this generator is in contact with NATS: whether its own heartbeats come back, and whether the
+// process ran. If it was away, it must learn what happened meanwhile, before it hands out IDs from memory.
+//
+// The methods are safe for concurrent use. Each looks first whether the contact was lost, because a process that stood
+// still does not notice it. Generator.watchAway calls tick and next, and does what next says.
+type away struct {
+	state    atomic.Int32              // contact; stored under mu
+	due      atomic.Pointer[time.Time] // the first moment at which the contact may be lost
+	connects atomic.Uint64             // how many reconnects are known
+	dropping atomic.Bool               // requests that are read now came while it was away
+	waiting  atomic.Int64              // requests that wait, see hold
+	work     chan struct{}             // holds one: call next
+
+	mu      sync.Mutex
+	changed chan struct{} // closed when those that wait must look again
+	sent    [keptHeartbeats]moment
+	last    uint64 // number of the last heartbeat
+	echoed  moment // when the newest heartbeat was sent that came back
+	ticked  moment // the last tick; zero: it has not begun, or has ended
+	began   moment
+	steady  moment // since then it has heard all that the others sent
+	left    uint64 // the last heartbeat before it was found away
+	lasted  time.Duration
+	lessons [lessons]lesson
+	round   int    // of lessons: an attempt that began in an earlier round does not count
+	unsure  bool   // it was away, and not stateHere since
+	settled moment // when it last was stateHere after that
+	quiet   moment // no reconnect is needed before retry has passed since then
+	retry   time.Duration
+	stale   bool // requests went on without theRecords, and they are still missing
+}
+
+func newAway() *away {
+	a := &away{work: make(chan struct{}, 1), changed: make(chan struct{})}
+	a.due.Store(new(time.Time))
+	return a
+}
+
+// begin makes it hear the others from now on. reconnects is how many there were.
+func (a *away) begin(now moment, reconnects uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.connects.Store(reconnects)
+	a.ticked, a.echoed, a.began, a.steady = now, now, now, now
+}
+
+// end lets all requests go on, for good.
+func (a *away) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ticked, a.lessons = moment{}, [lessons]lesson{}
+	a.becomeLocked(stateHere)
+}
+
+// send returns the number of a heartbeat that is sent now.
+func (a *away) send(now moment) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(now)
+	a.last++
+	a.sent[a.last%keptHeartbeats] = now
+	return a.last
+}
+
+// came notes that an own heartbeat came back.
+func (a *away) came(now moment, number uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(now)
+	if number == 0 || number > a.last || a.last-number >= keptHeartbeats {
+		return // its place in sent is used again
+	}
+	if sent := a.sent[number%keptHeartbeats]; sent.After(a.echoed.Time) {
+		a.echoed = sent
+	}
+	if contact(a.state.Load()) == stateAway && number > a.left {
+		a.steady = now
+		a.missLocked(theRecords, now)
+		a.missLocked(theWorker, now)
+		a.becomeLocked(stateBack)
+	}
+}
+
+// reconnected notes how many reconnects there were.
+func (a *away) reconnected(now moment, reconnects uint64) {
+	if a.connects.Load() == reconnects {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(now)
+	a.connects.Store(reconnects)
+	a.steady, a.quiet = now, now
+	if contact(a.state.Load()) != stateAway {
+		a.missLocked(theWorker, now)
+		a.becomeLocked(stateBack)
+	}
+}
+
+// relearn makes it learn something for which no request needs to wait.
+func (a *away) relearn(what int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.lessons[what].missing {
+		a.lessons[what] = lesson{missing: true}
+	}
+	signal(a.work)
+}
+
+// learned notes the end of an attempt.
+func (a *away) learned(now moment, round, what int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l := &a.lessons[what]; round == a.round {
+		l.trying, l.tried, l.err, l.missing = false, now, err, err != nil
+	}
+	a.lookLocked(now)
+	signal(a.work)
+}
+
+// tick is a look of the loop.
+func (a *away) tick(now moment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(now)
+	if !a.ticked.IsZero() {
+		a.ticked = now
+	}
+	a.dueLocked()
+	if a.waiting.Load() > 0 { // a gate opens by time
+		a.wakeLocked()
+	}
+}
+
+// todo is what the generator does after next.
+type todo struct {
+	state     contact
+	lasted    time.Duration // stateAway: how long it had stood still, or not heard a heartbeat
+	reconnect bool
+	learn     [lessons]bool
+	round     int           // of these attempts
+	patience  time.Duration // of each
+	stale     bool          // requests go on without theRecords
+	why       error         // stale: they are missing
+	recovered bool          // no longer stale
+}
+
+// next returns what to do, each once.
+func (a *away) next(now moment) (do todo) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(now)
+	do = todo{state: contact(a.state.Load()), lasted: a.lasted, round: a.round, patience: learnPatience}
+	for what := range a.lessons {
+		l, pause := &a.lessons[what], learnAgain
+		if l.shut(now) {
+			pause, do.patience = learnSoon, gateFor
+		}
+		if l.missing && !l.trying && do.state != stateAway && (l.tried.IsZero() || now.since(l.tried) >= pause) {
+			l.trying, do.learn[what] = true, true
+		}
+	}
+	if do.reconnect = do.state == stateAway && now.since(a.quiet) >= a.retry; do.reconnect {
+		a.quiet, a.retry = now, min(max(2*a.retry, firstReconnect), lastReconnect)
+	}
+	l := &a.lessons[theRecords]
+	do.why = l.err
+	do.stale = !a.stale && l.missing && !l.since.IsZero() && !l.shut(now)
+	do.recovered = a.stale && !l.missing
+	a.stale = a.stale && !do.recovered || do.stale
+	return do
+}
+
+// lookLocked goes to the next state if it is time.
+func (a *away) lookLocked(now moment) {
+	if a.ticked.IsZero() {
+		return
+	}
+	state, stood, silent := contact(a.state.Load()), now.since(a.ticked), now.since(a.echoed)
+	switch {
+	case stood > stoodAfter:
+		a.leaveLocked(now, stood)
+		a.lessons[theRecords].since = now // for HTTP, which is served also without NATS
+	case silent > silentAfter && state != stateAway:
+		a.leaveLocked(now, silent)
+	case state == stateBack && !a.lessons[theRecords].shut(now) && !a.lessons[theWorker].shut(now):
+		if a.unsure {
+			a.unsure, a.settled = false, now
+		}
+		a.becomeLocked(stateHere)
+	}
+}
+
+// leaveLocked makes it away.
+func (a *away) leaveLocked(now moment, lasted time.Duration) {
+	if contact(a.state.Load()) != stateAway {
+		a.quiet, a.retry = now, deafAfter
+	}
+	a.ticked, a.left, a.lasted, a.unsure = now, a.last, lasted, true
+	if lasted > tooOld {
+		a.dropping.Store(true)
+	}
+	a.missLocked(theRecords, moment{})
+	a.missLocked(theWorker, moment{})
+	a.becomeLocked(stateAway)
+}
+
+// missLocked makes requests wait for a lesson since then.
+func (a *away) missLocked(what int, since moment) {
+	a.round++
+	for i := range a.lessons {
+		a.lessons[i].trying = false
+	}
+	a.lessons[what] = lesson{missing: true, since: since}
+}
+
+func (a *away) becomeLocked(c contact) {
+	a.state.Store(int32(c))
+	a.dueLocked()
+	a.wakeLocked()
+	signal(a.work)
+}
+
+func (a *away) wakeLocked() {
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *away) dueLocked() {
+	due := a.ticked.Add(stoodAfter)
+	if silent := a.echoed.Add(silentAfter); silent.Before(due) {
+		due = silent
+	}
+	a.due.Store(&due)
+}

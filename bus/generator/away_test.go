@@ -1,0 +1,369 @@
+package generator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/snowflake"
+)
+
+// contactWorld is a generator's contact in virtual time.
+type contactWorld struct {
+	*away
+	now   moment
+	hangs bool          // NATS delivers nothing
+	lag   time.Duration // until a heartbeat comes back
+	under []uint64      // heartbeats on their way
+	beats time.Duration
+	did   []todo // what next said, without what says nothing
+}
+
+func newContactWorld() *contactWorld {
+	w := &contactWorld{away: newAway(), now: at(time.Unix(1_700_000_000, 0))}
+	w.begin(w.now, 0)
+	w.pass(3 * time.Second)
+	return w
+}
+
+// pass lets the loop run: a look every lookEvery, a heartbeat every second.
+func (w *contactWorld) pass(d time.Duration) {
+	for ; d > 0; d -= lookEvery {
+		step := min(d, lookEvery)
+		w.jump(step, step)
+		w.tick(w.now)
+		for len(w.under) > 0 && !w.hangs && w.now.since(w.sent[w.under[0]%keptHeartbeats]) >= w.lag {
+			w.came(w.now, w.under[0])
+			w.under = w.under[1:]
+		}
+		if w.beats += step; w.beats >= heartbeatEvery {
+			w.beats = 0
+			w.beat()
+		}
+		w.step()
+	}
+}
+
+// jump lets time pass by both clocks while the process stands still.
+func (w *contactWorld) jump(mono, boot time.Duration) {
+	w.now = moment{w.now.Add(mono), w.now.boot + boot}
+}
+
+// beat sends a heartbeat. It comes back unless NATS hangs.
+func (w *contactWorld) beat() {
+	number := w.send(w.now)
+	switch {
+	case w.hangs:
+	case w.lag > 0:
+		w.under = append(w.under, number)
+	default:
+		w.came(w.now, number)
+	}
+}
+
+func (w *contactWorld) step() todo {
+	do := w.next(w.now)
+	if do.reconnect || do.stale || do.recovered || do.learn != [lessons]bool{} {
+		w.did = append(w.did, do)
+	}
+	return do
+}
+
+// learn ends the attempts that have begun.
+func (w *contactWorld) learn(err error) {
+	for what := range w.lessons {
+		w.learned(w.now, w.round, what, err)
+	}
+	w.step()
+}
+
+// shut has a letter for each gate that is shut, and D if requests are dropped.
+func (w *contactWorld) shut() (list string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for gate, letter := range map[gate]string{gateNATS: "N", gateHTTP: "H", gateSnowflakes: "S"} {
+		if w.shutLocked(gate, w.now) {
+			list += letter
+		}
+	}
+	if w.dropping.Load() {
+		list += "D"
+	}
+	letters := []rune(list)
+	slices.Sort(letters)
+	return string(letters)
+}
+
+// TestAway is the table of transitions, with what waits in each state.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	type steps []struct {
+		name  string
+		do    func(*contactWorld)
+		state contact
+		shut  string
+	}
+	hang := func(d time.Duration) func(*contactWorld) {
+		return func(w *contactWorld) { w.hangs = true; w.pass(d) }
+	}
+	stand := func(mono, boot time.Duration) func(*contactWorld) {
+		return func(w *contactWorld) { w.jump(mono, boot); w.tick(w.now) }
+	}
+	deliver := func(w *contactWorld) { w.hangs = false; w.beat() }
+	learn := func(w *contactWorld) { w.learn(nil) }
+	pass := func(d time.Duration) func(*contactWorld) { return func(w *contactWorld) { w.pass(d) } }
+	reconnect := func(n uint64) func(*contactWorld) { return func(w *contactWorld) { w.reconnected(w.now, n) } }
+	for name, script := range map[string]steps{
+		"NATS hangs": {
+			{"for a moment", hang(1900 * ms), stateHere, ""},
+			{"for longer", hang(300 * ms), stateAway, "DNS"},
+			{"for minutes", hang(2 * time.Minute), stateAway, "DNS"},
+			{"a return", deliver, stateBack, "DHNS"},
+			{"the services are opened again", func(w *contactWorld) { w.reopened() }, stateBack, "HNS"},
+			{"the records are known", func(w *contactWorld) { w.learned(w.now, w.round, theRecords, nil) }, stateBack, "S"},
+			{"the worker is verified", learn, stateHere, ""},
+		},
+		"a slow link": {
+			{"heartbeats take 0.9 s", func(w *contactWorld) { w.lag = 900 * ms; w.pass(time.Minute) }, stateHere, ""},
+			{"they take longer", func(w *contactWorld) { w.lag = 2100 * ms; w.pass(3 * time.Second) }, stateAway, "DNS"},
+		},
+		"a heartbeat from before does not end it": {
+			{"it is on its way", func(w *contactWorld) { w.hangs = true; w.pass(2200 * ms) }, stateAway, "DNS"},
+			{"it comes", func(w *contactWorld) { w.came(w.now, w.left) }, stateAway, "DNS"},
+			{"the next one comes", func(w *contactWorld) { w.came(w.now, w.send(w.now)) }, stateBack, "DHNS"},
+		},
+		"the process stands still": {
+			{"for a moment", stand(900*ms, 900*ms), stateHere, ""},
+			{"for longer", stand(1100*ms, 1100*ms), stateAway, "HNS"},
+			{"a return", deliver, stateBack, "HNS"},
+			{"all is learned", learn, stateHere, ""},
+		},
+		"the machine sleeps": {
+			{"for an hour", stand(100*ms, time.Hour), stateAway, "DHNS"},
+			{"NATS does not deliver, HTTP goes on", hang(1100 * ms), stateAway, "DNS"},
+			{"a return", deliver, stateBack, "DHNS"},
+			{"the store does not answer", pass(1100 * ms), stateHere, "D"},
+		},
+		"each method looks": {
+			{"after a standstill", func(w *contactWorld) { w.jump(time.Minute, time.Minute); w.send(w.now) }, stateAway, "DHNS"},
+		},
+		"a reconnect": {
+			{"within two seconds", reconnect(1), stateBack, "S"},
+			{"the worker is verified", learn, stateHere, ""},
+			{"it is noted once", reconnect(1), stateHere, ""},
+			{"the registry does not answer", reconnect(2), stateBack, "S"},
+			{"for a second", pass(1100 * ms), stateHere, ""},
+			{"while it is away", hang(2200 * ms), stateAway, "DNS"},
+			{"a new connection", reconnect(3), stateAway, "DNS"},
+			{"that delivers", deliver, stateBack, "DHNS"},
+			{"and is lost again", hang(2200 * ms), stateAway, "DNS"},
+		},
+		"the end": {
+			{"NATS hangs", hang(3 * time.Second), stateAway, "DNS"},
+			{"requests go on", func(w *contactWorld) { w.end(); w.pass(time.Minute) }, stateHere, "D"},
+		},
+	} {
+		w := newContactWorld()
+		for _, s := range script {
+			s.do(w)
+			if got, shut := contact(w.state.Load()), w.shut(); got != s.state || shut != s.shut {
+				t.Fatalf("%s, %s: %v, shut %q; want %v, %q", name, s.name, got, shut, s.state, s.shut)
+			}
+		}
+	}
+}
+
+// What could not be learned in a second raises one alert, and is tried each second until it succeeds.
+func TestAwayIsStale(t *testing.T) {
+	t.Parallel()
+	w := newContactWorld()
+	w.hangs = true
+	w.pass(3 * time.Second)
+	if w.hangs = false; len(w.did) > 0 {
+		t.Errorf("while it is away: %+v", w.did)
+	}
+	w.beat()
+	why := errors.New("unplugged")
+	var tries, stale, recovered int
+	for range 50 { // 10 s
+		w.did = nil
+		w.pass(lookEvery)
+		for _, do := range w.did {
+			if do.learn[theRecords] {
+				tries++
+				w.learn(why)
+			}
+			if do.stale {
+				stale++
+				if do.why != why {
+					t.Errorf("the alert says %v", do.why)
+				}
+			}
+		}
+	}
+	if stale != 1 || tries < 10 || tries > 16 {
+		t.Errorf("%d alerts, %d attempts in 10 s", stale, tries)
+	}
+	w.did = nil
+	w.learn(nil)
+	w.pass(5 * time.Second)
+	for _, do := range w.did {
+		if do.recovered {
+			recovered++
+		}
+	}
+	if recovered != 1 || len(w.did) != 1 {
+		t.Errorf("at the end: %+v", w.did)
+	}
+}
+
+// What was learned on a connection that is gone does not count.
+func TestAwayLearnsOnTheLastConnection(t *testing.T) {
+	t.Parallel()
+	w := newContactWorld()
+	w.reconnected(w.now, 1)
+	round := w.step().round
+	w.reconnected(w.now, 2)
+	w.learned(w.now, round, theWorker, nil)
+	if w.shut() != "S" || !w.step().learn[theWorker] {
+		t.Error("the worker counts as verified")
+	}
+}
+
+// A connection that delivers nothing is made again after 4 s, and then less and less often. A process that stood still
+// first gives it a moment.
+func TestAwayReconnects(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*contactWorld){
+		"NATS hangs":            func(w *contactWorld) { w.pass(2200 * ms) },
+		"a minute stands still": func(w *contactWorld) { w.jump(time.Minute, time.Minute); w.step() },
+	} {
+		w := newContactWorld()
+		w.hangs = true
+		begin(w)
+		var pauses []time.Duration
+		last := w.now
+		for range 1000 { // 200 s
+			if w.did = nil; len(w.did) == 0 {
+				w.pass(lookEvery)
+			}
+			if len(w.did) > 0 && w.did[0].reconnect {
+				pauses = append(pauses, w.now.since(last).Round(time.Second))
+				last = w.now
+			}
+		}
+		want := []time.Duration{2, 5, 10, 20, 40, 60, 60}
+		for i := range want {
+			want[i] *= time.Second
+		}
+		if len(pauses) > 0 && name == "NATS hangs" {
+			pauses[0] = pauses[0].Truncate(2 * time.Second) // it was found away a moment before
+		}
+		if !slices.Equal(pauses, want) {
+			t.Errorf("%s: pauses %v, want %v", name, pauses, want)
+		}
+	}
+}
+
+// An operator's change is refused as long as its sender may have given up.
+func TestAwayAge(t *testing.T) {
+	t.Parallel()
+	w := newContactWorld()
+	ok := func() bool { _, ok := w.age(w.now.Time); return ok }
+	w.reconnected(w.now, 1)
+	if !ok() {
+		t.Error("a reconnect refuses changes")
+	}
+	w.learn(nil)
+	w.hangs = true
+	w.pass(2200 * ms)
+	if age, _ := w.age(w.now.Time); age < 2*time.Second || ok() {
+		t.Errorf("while it is away a change is at most %v old", age)
+	}
+	w.hangs = false
+	w.beat()
+	if ok() {
+		t.Error("a change counts as new right after the return")
+	}
+	w.learn(nil)
+	w.pass(800 * ms)
+	if ok() {
+		t.Error("a change counts as new 0.8 s after the return")
+	}
+	if w.pass(400 * ms); !ok() {
+		t.Error("changes are refused 1.2 s after the return")
+	}
+}
+
+// A request waits at the gate, and then for IDs: for at most MaxWait in all. Of too many, the last are refused.
+func TestHeldBackIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const most = 900 * ms
+		flakes := snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})
+		a := newAway()
+		a.begin(at(time.Now()), 0)
+		a.reconnected(at(time.Now()), 1)
+		take := func(ctx context.Context) ([]bus.Range, error) { return flakes.Take(ctx, 1) }
+		w, err := a.hold(gateSnowflakes, 1, most, snowflake.ErrTimedOut, take)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.hold(gateSnowflakes, 1, most, snowflake.ErrTimedOut, take); !errors.Is(err, allocator.ErrOverloaded) {
+			t.Errorf("another one: %v", err)
+		}
+		time.AfterFunc(most*9/10, func() { a.learned(at(time.Now()), a.round, theWorker, nil) })
+		began := time.Now()
+		_, err = w.Wait(t.Context())
+		if took := time.Since(began); !errors.Is(err, snowflake.ErrTimedOut) || took != most {
+			t.Errorf("%v after %v, want that it timed out after %v", err, took, most)
+		}
+		if n := a.waiting.Load(); n != 0 {
+			t.Errorf("%d wait", n)
+		}
+	})
+}
+
+// Snowflakes wait for the worker for at most a second.
+func TestSnowflakesWaitAtMostASecond(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := newAway()
+		a.begin(at(time.Now()), 0)
+		time.Sleep(3 * time.Second)
+		began := time.Now()
+		if a.isShut(gateSnowflakes, began); !errors.Is(a.wait(t.Context(), gateSnowflakes), snowflake.ErrNoWorker) {
+			t.Error("it does not say that there is no worker")
+		}
+		if took := time.Since(began); took != gateFor {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A generator that does not know what the others hold releases no worker.
+func TestReleaseWhilePeersUnknown(t *testing.T) {
+	t.Parallel()
+	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
+	g := New(Config{Conn: new(nats.Conn), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
+	g.membership.identity.Store(&Identity{})
+	req := admin.WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
+	now := entry.ReservedUntil - time.Minute.Milliseconds()
+	g.group.away.begin(at(time.Now()), 0)
+	if err := g.workers.keeps(req, entry, now); err != nil {
+		t.Errorf("known: %v", err)
+	}
+	g.group.away.reconnected(at(time.Now().Add(time.Millisecond)), 1)
+	g.group.away.connects.Store(0)
+	if err := g.workers.keeps(req, entry, now); toError(err).Reason != bus.NoWorkerID {
+		t.Errorf("after a reconnect: %v, want %s", err, bus.NoWorkerID)
+	}
+}
