@@ -21,7 +21,7 @@ import (
 //
 //	Run
 //	├── publisher.run     publishes events on the stream
-//	├── watchLost         publishes which peers are lost
+//	├── lostAlerts.run    publishes which peers are lost
 //	├── keys.run          looks whether the keys of opaque tags are there
 //	├── watchAway         brings the records up to date after the generator was away, and verifies its worker
 //	├── watchBacklog      keeps the requests few that wait, if more come than can be answered
@@ -157,7 +157,8 @@ func (g *Generator) Run(ctx context.Context) error {
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
 	r.events = background(g.publisher.run)
-	r.lost = background(g.watchLost)
+	alerts := &lostAlerts{node: g.cfg.Node, js: g.cfg.JS, observer: g.cfg.Observer, log: g.log, group: g.group}
+	r.lost = background(alerts.run)
 	r.keys = background(g.keys.run)
 	r.away = background(func(ctx context.Context) { g.watchAway(ctx, connected) })
 	err := g.listen()

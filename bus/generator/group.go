@@ -54,7 +54,13 @@ type heartbeat struct {
 }
 
 // group knows the peers: the other generators that are running. A peer is lost if its heartbeats
-// stop without a last one. Its methods take the time and are safe for concurrent use.
+// stop without a last one. Its methods take the time and are safe for concurrent use. They lock lost and away, which
+// never lock the group.
+//
+//	heardHeartbeat ── hear ── expireLocked ── lost.add
+//	               └─ learn ── lost.learn
+//	members, present, anyPeer, count            who runs, and what they say of themselves
+//	held, claimed, claimLost, lostWorkers       workers
 type group struct {
 	self string    // ID of this run
 	away *away     // whether the own heartbeats come back

@@ -2,8 +2,6 @@ package generator
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -12,7 +10,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/events"
 )
 
 const (
@@ -35,7 +32,7 @@ const (
 //
 //	group ── add, back, bound     as heartbeats stop and come
 //	heardHeartbeat ── learn       what a peer reports
-//	watchLost ── declare, next, published
+//	lostAlerts ── declare, next, published
 //
 // The methods are safe for concurrent use. The group calls them under its lock.
 type lostPeers struct {
@@ -261,66 +258,4 @@ func (g *group) learn(now time.Time, lost []lostPeer, own string) {
 		}
 	}
 	g.lost.bound(now)
-}
-
-// watchLost publishes the alerts about lost peers and their ends until the context is done. It does not use the queue
-// of events: an alert that waited there while the stream was unavailable might be wrong when it is published.
-func (g *Generator) watchLost(ctx context.Context) {
-	ticker := time.NewTicker(heartbeatEvery)
-	defer ticker.Stop()
-	var failed time.Time // when the stream did not answer last
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		g.group.present(time.Now()) // those whose heartbeats stopped become lost peers
-		steady, here := g.group.away.steadySince(time.Now())
-		if here {
-			for _, l := range g.group.lost.declare(time.Now(), steady, g.cfg.Node) {
-				g.log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends", "node", l.Node,
-					"last_heard", l.heard.UTC().Format(time.RFC3339))
-			}
-		}
-		if err := g.publishLost(ctx, here, failed); err != nil {
-			failed = time.Now()
-			g.log.Debug("alerts about lost generators cannot be published; trying again", "error", err)
-		}
-	}
-}
-
-// publishLost publishes what the stream lacks, until the stream does not answer. After it failed, the peers may return
-// with it: so they are heard first.
-func (g *Generator) publishLost(ctx context.Context, here bool, failed time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
-	if time.Since(failed) < heartbeatExpires {
-		_, err := g.cfg.JS.Stream(ctx, events.Stream)
-		return err
-	}
-	for {
-		l, end, ok := g.group.lost.next(time.Now(), here)
-		if !ok {
-			return nil
-		}
-		kind, id := "node.lost", fmt.Sprintf("lost.%s.%s.%d", l.Node, l.Run, l.Number)
-		var body any = events.Lost{
-			Node: l.Node, Run: l.Run, LastHeardMS: l.heard.UnixMilli(), Worker: l.Worker, UntilMS: l.until.UnixMilli()}
-		if end {
-			kind, id = "node.recovered", fmt.Sprintf("back.%s.%s.%d", l.Node, l.Run, l.Number)
-			body = events.Recovered{Node: l.Node, Episode: events.EpisodeLost}
-		}
-		ack, err := g.cfg.JS.PublishMsg(ctx, newEventWithID(id, kind, l.Node, g.cfg.Node, body))
-		if err != nil {
-			return err
-		}
-		g.group.lost.published(l, end)
-		if !ack.Duplicate && g.cfg.Observer != nil {
-			g.cfg.Observer.EventPublished("leaf." + kind)
-		}
-		if end {
-			g.log.Info("a generator is no longer lost", "node", l.Node, "heard_again", l.returned)
-		}
-	}
 }
