@@ -184,7 +184,9 @@ func (g *Generator) handOver(ctx context.Context) {
 		}
 		tags = append(left, tags...)
 	}
-	g.log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", len(tags))
+	if ids > 0 || len(tags) > 0 {
+		g.log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", len(tags))
+	}
 }
 
 // askPeer sends one request to a peer, and reads its reply.

@@ -265,7 +265,7 @@ func (t *tagAdmin) ensure(ctx context.Context, tag allocator.Tag) error {
 		t.cfg.Log.Info("a tag of --tag was not created", "tag", tag.Name, "reason", err)
 		return nil
 	case ctx.Err() == nil && slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }):
-		t.cfg.Log.Error("a tag of --tag is not created; `leaf tag add` may do it", "tag", tag.Name, "error", err)
+		t.cfg.Log.Warn("a tag of --tag is not created; `leaf tag add` may do it", "tag", tag.Name, "error", err)
 		return nil
 	}
 	return err
