@@ -218,7 +218,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	out.add("lost_nodes", "Other generators that this one does not hear, and that did not report that they end.", float64(s.Counts.Lost))
 	out.add("waiting_requests", "Requests that wait now, for a segment, for time, or for the write of a strict tag.", float64(s.Counts.Waiting))
 	out.count("borrowed_requests_total", "Requests that were answered with IDs of another generator, because this one had too few.", s.Counts.Borrowed)
-	out.count("overloads_total", "How often a probe found that more came than the generator could answer: requests waited long, or batches of opaque tags were refused.", s.Counts.Overloads)
+	out.count("overloads_total", "How often more came than the generator could answer: it left the queue group for a moment, requests were dropped, or batches of opaque tags were refused.", s.Counts.Overloads)
 	for state, n := range s.Counts.States {
 		out.add("tags", "Tags in memory, by their state.", float64(n), "state", state)
 	}

@@ -69,12 +69,25 @@ const Canceled bus.Reason = "canceled"
 type counts struct {
 	requests, ids atomic.Int64 // that were answered with IDs
 	borrowed      atomic.Int64 // requests that were answered with IDs of another generator
-	overloads     atomic.Int64 // probes that found a backlog
+	overloads     atomic.Int64 // see overloaded
+	overloadedAt  atomic.Int64 // when one was counted last, Unix ns
 
 	mu     sync.Mutex
 	errors map[bus.Reason]int64
 
 	streaks streaks
+}
+
+// countEvery is the least time between two counts of an overload.
+const countEvery = 100 * time.Millisecond
+
+// overloaded counts that more comes than the generator can answer: a valve was shut, requests were dropped, or a batch
+// was refused.
+func (c *counts) overloaded() {
+	now, last := time.Now().UnixNano(), c.overloadedAt.Load()
+	if now-last >= int64(countEvery) && c.overloadedAt.CompareAndSwap(last, now) {
+		c.overloads.Add(1)
+	}
 }
 
 func (c *counts) refused(reason bus.Reason) {
@@ -157,7 +170,9 @@ func (g *Generator) respondMsg(msg *nats.Msg) {
 	}
 }
 
-// refuse answers a request outside its callback with an error.
-func (g *Generator) refuse(reply string, a Answer, err error) {
-	g.respondMsg(errorMessage(g.refused(a, err), reply))
+// refuse answers a request with an error, and returns that of the answer.
+func (g *Generator) refuse(reply string, a Answer, err error) *bus.Error {
+	e := g.refused(a, err)
+	g.respondMsg(errorMessage(e, reply))
+	return e
 }

@@ -20,7 +20,7 @@ import (
 // has one answer: if a message between the generators is lost, the request ends in the error that it would have had, and
 // the IDs are a gap.
 //
-//	issuer.borrow      asks the peers one after the other
+//	service.borrow      asks the peers one after the other
 //	├── borrows.mayAsk   nobody had so many a moment ago: ask no one
 //	├── lenders          the peer that lent this tag last, then others, at most maxLenders
 //	├── takeFrom         wait 0: from the memory of the peer, or "no", and whether it can refill
@@ -139,7 +139,7 @@ func lacksIDs(err error) bool {
 }
 
 // mayBorrow reports whether another generator could have n IDs for a request.
-func (s *issuer) mayBorrow(a Answer, n int64) bool {
+func (s *service) mayBorrow(a Answer, n int64) bool {
 	now := time.Now()
 	return now.Sub(a.begun) < borrowWithin && s.borrowing.Load() <= maxBorrowing && s.g.borrows.mayAsk(now, a.Tag, n) &&
 		s.g.group.anyPeer(now, time.Time{}, s.offers)
@@ -147,7 +147,7 @@ func (s *issuer) mayBorrow(a Answer, n int64) bool {
 
 // borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
 // one.
-func (s *issuer) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok bool) {
+func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok bool) {
 	s.borrowing.Add(1)
 	defer s.borrowing.Add(-1)
 	ctx, cancel := context.WithDeadline(context.Background(), a.begun.Add(borrowWithin))

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// concealInline is how many IDs are concealed within the callback of a request. More would delay the requests after
-	// it.
+	// concealInline is how many IDs are concealed where requests are read. More would delay the requests after them.
 	concealInline = 256
 	// concealAhead bounds the IDs of batches that wait to be concealed, for each processor: what one conceals in a
 	// quarter of a second.
@@ -23,17 +22,16 @@ const (
 	concealWait = time.Second
 )
 
-// concealing bounds the work on batches of opaque tags, which takes as long as they have IDs. It runs outside the
-// callbacks of the requests. So no probe of the [backlog] waits for it, and NATS would pass on more and more requests.
-// What it refuses is an overload, too.
+// concealing bounds the work on batches of opaque tags, which takes as long as they have IDs. It is not done where
+// requests are read. So these do not wait for it, and no [valve] would bound it. What it refuses is an overload, too.
 type concealing struct {
-	slots   chan struct{} // one for each processor
-	ids     atomic.Int64  // of the batches that wait or are concealed
-	refused atomic.Bool   // a batch, since the backlog last looked
+	slots      chan struct{} // one for each processor
+	ids        atomic.Int64  // of the batches that wait or are concealed
+	overloaded func()        // counts an overload
 }
 
-func newConcealing() *concealing {
-	return &concealing{slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
+func newConcealing(overloaded func()) *concealing {
+	return &concealing{slots: make(chan struct{}, runtime.GOMAXPROCS(0)), overloaded: overloaded}
 }
 
 // full reports whether a batch of n IDs would be refused now. The first batch is never too large.
@@ -43,7 +41,7 @@ func (c *concealing) exceeds(ids, n int64) bool {
 	if ids == 0 || ids+n <= concealAhead*int64(cap(c.slots)) {
 		return false
 	}
-	c.refused.Store(true)
+	c.overloaded()
 	return true
 }
 
@@ -71,7 +69,7 @@ func (c *concealing) run(ctx context.Context, n int64, f func()) error {
 	return nil
 }
 
-// isLarge reports whether the IDs of a request must be concealed outside its callback.
+// isLarge reports whether the IDs of a request are not concealed where requests are read.
 func (g *Generator) isLarge(tag string, n int64) bool {
 	if n <= concealInline {
 		return false

@@ -35,13 +35,6 @@ func (g *Generator) HoldSegments() {
 	a.becomeLocked(stateBack)
 }
 
-// Limit makes NATS pass on at most so many requests for segments; 0: any number.
-func (g *Generator) Limit(ctx context.Context, window int64) {
-	g.segments.crowd.window.Store(window)
-	g.segments.crowd.limited.Store(window > 0)
-	g.step(ctx)
-}
-
 // HoldConcealing makes the batches of opaque tags wait.
 func (g *Generator) HoldConcealing() (release func()) {
 	n := cap(g.concealing.slots)

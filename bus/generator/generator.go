@@ -24,7 +24,7 @@ import (
 //	├── lostAlerts.run    publishes which peers are lost
 //	├── keys.run          looks whether the keys of opaque tags are there
 //	├── watchAway         brings the records up to date after the generator was away, and verifies its worker
-//	├── watchBacklog      keeps the requests few that wait, if more come than can be answered
+//	├── queue.run         reads the requests of a service; there are two
 //	├── work              prepare (installation, store, tags; retried until
 //	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
 //	├── runFlakes         keeps a worker
@@ -42,22 +42,20 @@ type Generator struct {
 
 	// The other generators.
 	group      *group       // which generators run, and what they can serve
-	leaving    leaving      // the queue groups, and reconnects meanwhile
 	spreading  spreading    // over the NATS servers
 	heardPeers atomic.Int64 // when it had last heard all that run, Unix ns
 	exchange   *exchange    // of records
 	membership membership   // of the installation
 
 	// Serving.
-	segments, snowflakes *issuer
+	segments, snowflakes *service
 	counts               counts
-	borrows              borrows              // from other generators
-	rooms                rooms                // for what others hand over
-	steps                chan chan<- struct{} // asks serve to look at the queue groups; serve closes what it receives
-	requests             tasks                // requests that wait, or ask the store
-	concealing           *concealing          // batches of opaque tags
-	tasks                tasks                // in the background
-	life                 context.Context      // of tasks
+	borrows              borrows         // from other generators
+	rooms                rooms           // for what others hand over
+	requests             tasks           // requests that wait, or ask the store
+	concealing           *concealing     // batches of opaque tags
+	tasks                tasks           // in the background
+	life                 context.Context // of tasks
 	phase                phase
 	failed               chan error    // why Run must end; holds one
 	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
@@ -105,9 +103,10 @@ func New(cfg Config) *Generator {
 		cfg.Snowflake.Clock = snowflake.SystemClock()
 	}
 	g := &Generator{
-		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()), concealing: newConcealing(),
-		leaving: make(leaving), failed: make(chan error, 1), changed: make(chan struct{}, 1), steps: make(chan chan<- struct{}), phase: phase{begun: make(chan struct{})},
+		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()),
+		failed: make(chan error, 1), changed: make(chan struct{}, 1), phase: phase{begun: make(chan struct{})},
 	}
+	g.concealing = newConcealing(g.counts.overloaded)
 	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
 	m := &g.membership
 	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})
@@ -161,9 +160,9 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.lost = background(alerts.run)
 	r.keys = background(g.keys.run)
 	r.away = background(func(ctx context.Context) { g.watchAway(ctx, connected) })
+	r.segments, r.snowflakes = background(g.segments.queue.run), background(g.snowflakes.queue.run)
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
-		r.backlog = background(g.watchBacklog)
 		r.work = background(g.work)
 		r.flakes = background(g.runFlakes)
 		err = g.serve(ctx, r, status)
@@ -174,10 +173,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, lost, keys, away, backlog, work, flakes stopper
-	leaf                                            micro.Service // nil: not added yet
-	endLife                                         context.CancelFunc
-	closed                                          <-chan nats.Status
+	events, lost, keys, away, segments, snowflakes, work, flakes stopper
+	leaf                                                         micro.Service // nil: not added yet
+	endLife                                                      context.CancelFunc
+	closed                                                       <-chan nats.Status
 }
 
 // stop ends everything that was started. why is the error that ended the generator; nil: the
@@ -196,7 +195,7 @@ func (g *Generator) stop(r *run, why error) {
 	if why == nil {
 		g.awaitOthers(ctx)
 	}
-	g.leave(r)
+	g.leave(ctx, r)
 	if why == nil {
 		g.requests.wait(ctx)
 		r.work.stop() // no refill brings more
@@ -206,7 +205,6 @@ func (g *Generator) stop(r *run, why error) {
 
 	// Refuse the requests that still wait.
 	r.lost.stop()
-	r.backlog.stop()
 	r.keys.stop()
 	r.work.stop()
 	r.flakes.stop()
@@ -226,23 +224,37 @@ func (g *Generator) stop(r *run, why error) {
 	if err := g.cfg.Conn.Drain(); err == nil {
 		<-r.closed
 	}
+	r.segments.stop()
+	r.snowflakes.stop()
 	if err := g.flakes.Close(); err != nil {
 		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the time that the file reserves",
 			"error", err)
 	}
 }
 
-// leave leaves all queue groups.
-func (g *Generator) leave(r *run) {
+// leave leaves all queue groups, and waits until the requests that NATS has passed on are answered, or wait.
+func (g *Generator) leave(ctx context.Context, r *run) {
 	defer g.phase.refusing.Store(false) // what still comes is answered
 	var err error
 	if r.leaf != nil {
 		err = r.leaf.Stop()
 	}
-	if err := errors.Join(err, g.segments.close(), g.snowflakes.close(), g.flushConn()); err != nil {
+	g.segments.close()
+	g.snowflakes.close()
+	if err := errors.Join(err, g.flushConn()); err != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", err) // NATS is away
 	}
+	for !g.segments.queue.left() || !g.snowflakes.queue.left() {
+		select {
+		case <-time.After(leaveEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
+
+// leaveEvery is how often a stop looks whether its queue groups are left.
+const leaveEvery = 5 * time.Millisecond
 
 // degradedDrain is how long requests wait at the end of a generator that has lost its
 // embedded NATS server. Hardly any is answered, and the next start must not be late.

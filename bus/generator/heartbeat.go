@@ -98,7 +98,7 @@ func (g *Generator) heardHeartbeat(msg *nats.Msg) {
 }
 
 // canServe reports whether a service can answer with IDs.
-func (g *Generator) canServe(s *issuer) bool { return !g.phase.draining.Load() && s.able() == nil }
+func (g *Generator) canServe(s *service) bool { return !g.phase.draining.Load() && s.able() == nil }
 
 // hearPeers waits until this generator has had a heartbeat of each one that runs. After its
 // start, and after it was cut off, it knows only the peers whose heartbeats have come since.
@@ -170,10 +170,11 @@ func (g *Generator) awaitOthers(ctx context.Context) {
 	case len(g.group.present(time.Now())) > 0:
 		time.Sleep(othersTime)
 	default:
-		select {
-		case <-g.probe(ctx): // what came before is accepted
-		case <-ctx.Done():
+		if err := g.cfg.Conn.FlushWithContext(ctx); err != nil { // what came before is accepted
+			g.log.Debug("NATS does not answer", "error", err)
 		}
+		g.segments.queue.do(g.segments.queue.drain)
+		g.snowflakes.queue.do(g.snowflakes.queue.drain)
 		g.phase.refusing.Store(true)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -54,7 +54,7 @@ func (g *Generator) heardTake(msg *nats.Msg) {
 }
 
 // lend takes IDs from memory for another generator. It returns at once.
-func (g *Generator) lend(s *issuer, req takeRequest) (ranges []bus.Range, refills bool, err error) {
+func (g *Generator) lend(s *service, req takeRequest) (ranges []bus.Range, refills bool, err error) {
 	if !g.lends(req) {
 		return nil, false, allocator.ErrClosed
 	}
@@ -81,8 +81,8 @@ func (g *Generator) lends(req takeRequest) bool {
 	return g.phase.serving.Load() && req.Installation == g.membership.installation()
 }
 
-// takeForPeer is what [issuer.request] is for callers. It never passes a request for a strict tag on again.
-func (g *Generator) takeForPeer(s *issuer, req takeRequest) ([]bus.Range, waiter, error) {
+// takeForPeer is what [service.request] is for callers. It never passes a request for a strict tag on again.
+func (g *Generator) takeForPeer(s *service, req takeRequest) ([]bus.Range, waiter, error) {
 	switch {
 	case !g.lends(req):
 		return nil, nil, allocator.ErrClosed
@@ -97,7 +97,7 @@ func (g *Generator) takeForPeer(s *issuer, req takeRequest) ([]bus.Range, waiter
 }
 
 // answerTake answers another generator.
-func (g *Generator) answerTake(s *issuer, req takeRequest, reply string, ranges []bus.Range, refills bool, err error) {
+func (g *Generator) answerTake(s *service, req takeRequest, reply string, ranges []bus.Range, refills bool, err error) {
 	var body []byte
 	if err == nil {
 		body, err = s.encode(ranges, bus.Request{})

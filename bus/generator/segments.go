@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nats-io/nats.go/micro"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
@@ -18,11 +20,9 @@ var (
 )
 
 // newSegments returns the service leaf-segment: it answers leaf.segment.<tag>.
-func newSegments(g *Generator) *issuer {
-	return &issuer{
+func newSegments(g *Generator) *service {
+	s := &service{
 		g: g, name: wire.ServiceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
-		endpoints: map[string]string{"segment": bus.SubjectSegment + ".>", "no-tag": bus.SubjectSegment},
-		bounded:   map[string][]string{"segment": {bus.SubjectSegment + ".*", bus.SubjectSegment + ".*.>"}},
 		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
 			gate := gateHTTP
 			if a.Transport == NATS {
@@ -63,6 +63,8 @@ func newSegments(g *Generator) *issuer {
 		starting: errNotYet,
 		offers:   func(b heartbeat) bool { return b.Segment && !g.membership.isRival(b) },
 	}
+	return s.enqueue(micro.EndpointStats{Name: "segment", Subject: bus.SubjectSegment + ".>"},
+		micro.EndpointStats{Name: "no-tag", Subject: bus.SubjectSegment})
 }
 
 // tagOf cuts the tag out of leaf.segment.<tag>. Other subjects have none.

@@ -31,7 +31,6 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 	late := time.After(startTimeout)
 	starting := true
 	for {
-		var stepped chan<- struct{}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -47,7 +46,6 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case <-g.changed:
 			g.sendHeartbeat(false)
 		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
-		case stepped = <-g.steps:
 		case now := <-looks.C:
 			g.alerts.look(now)
 			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) { // it is another installation's
@@ -62,9 +60,6 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case g.phase.serving.Load():
 			if err := g.stepAside(); err != nil {
 				g.log.Error("a queue group cannot be left or entered; trying again", "error", err)
-			}
-			if stepped != nil {
-				close(stepped)
 			}
 		case !starting || g.phase.prepared.Load() && g.snowflakes.healthy() == nil:
 			if err := g.begin(r); err != nil {
@@ -106,12 +101,11 @@ func (g *Generator) begin(r *run) (err error) {
 	return nil
 }
 
-// stepAside leaves or enters the queue groups of both services, see [issuer.stepAside].
+// stepAside leaves or enters the queue groups of both services, see [service.stepAside].
 func (g *Generator) stepAside() error {
-	g.leaveAgain()
 	now := time.Now()
 	if g.group.away.mustReopen() {
-		if err := errors.Join(g.segments.renew(), g.snowflakes.renew()); err != nil {
+		if err := errors.Join(g.segments.reopen(), g.snowflakes.reopen()); err != nil {
 			return err
 		}
 		defer g.group.away.reopened()

@@ -18,11 +18,9 @@ import (
 )
 
 // newSnowflakes returns the service leaf-snowflake: it answers leaf.snowflake.
-func newSnowflakes(g *Generator) *issuer {
-	return &issuer{
+func newSnowflakes(g *Generator) *service {
+	s := &service{
 		g: g, name: wire.ServiceSnowflake, kind: SnowflakeKind, description: "IDs of a time, a worker and a sequence number",
-		endpoints: map[string]string{"snowflake": bus.SubjectSnowflake},
-		bounded:   map[string][]string{"snowflake": {bus.SubjectSnowflake}},
 		request: func(a Answer, _ string, n int64) ([]bus.Range, waiter, error) {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, why
@@ -55,6 +53,7 @@ func newSnowflakes(g *Generator) *issuer {
 		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
 		offers:   func(b heartbeat) bool { return b.Snowflake && !g.membership.isRival(b) },
 	}
+	return s.enqueue(micro.EndpointStats{Name: "snowflake", Subject: bus.SubjectSnowflake})
 }
 
 // newFlakes returns the generator of snowflakes. It asks this generator about its peers, and

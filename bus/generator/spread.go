@@ -172,7 +172,7 @@ func (g *Generator) spread(now time.Time) {
 	select {
 	case address := <-s.found:
 		others := g.group.anyPeer(now, time.Time{}, g.segments.offers) && g.group.anyPeer(now, time.Time{}, g.snowflakes.offers)
-		if address == "" || !others || !g.mayLeave() {
+		if address == "" || !others || !g.hears() {
 			return
 		}
 		g.log.Info("moving to another NATS server, because more generators use this one", "from", g.cfg.Conn.ConnectedServerName(), "to", address)
@@ -196,7 +196,7 @@ func (g *Generator) move(now time.Time) {
 		s.moving.Store(false)
 		g.sendHeartbeat(false)
 	case s.sent:
-	case g.segments.service != nil || g.snowflakes.service != nil || len(g.leaving) > 0:
+	case g.segments.discovery != nil || g.snowflakes.discovery != nil || !g.segments.queue.left() || !g.snowflakes.queue.left():
 	case s.left.IsZero():
 		s.left = now
 	case now.Sub(s.left) < lookEvery: // the last refills end

@@ -41,8 +41,8 @@ type state struct {
 	group                *group
 	publisher            *publisher
 	counts               *counts
-	segments, snowflakes *issuer
-	canServe             func(*issuer) bool
+	segments, snowflakes *service
+	canServe             func(*service) bool
 	heldBack             func() int64 // requests, while the generator checks something
 	noWorker             func() error
 	missing              func(miss func(part string, why error))

@@ -3,11 +3,17 @@
 package drills
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,7 +31,57 @@ import (
 // A slowed generator runs for slowRuns in each slowPeriod. So neither its callers nor the server are the limit.
 const slowRuns, slowPeriod = time.Millisecond, 50 * time.Millisecond
 
-// flood sends requests at a rate, however many are answered.
+// child names what a process of its own does in a drill: nats, or flood and the URL.
+const child = "LEAF_DRILL_CHILD"
+
+// begin runs a process of this test until the test ends. It answers each line with a line.
+func begin(t *testing.T, what string) (ask func(line string) string) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), child+"="+what), os.Stderr
+	in, err := cmd.StdinPipe()
+	kit.Must(t, err)
+	out, err := cmd.StdoutPipe()
+	kit.Must(t, err)
+	kit.Must(t, cmd.Start())
+	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
+	lines := bufio.NewScanner(out)
+	return func(line string) string {
+		t.Helper()
+		_, err := fmt.Fprintln(in, line)
+		kit.Must(t, err)
+		for lines.Scan() {
+			if answer, ok := strings.CutPrefix(lines.Text(), "= "); ok {
+				return answer
+			}
+		}
+		t.Fatalf("%s has ended", what)
+		return ""
+	}
+}
+
+// TestChild is what a process does that begin has started.
+func TestChild(t *testing.T) {
+	what, url, _ := strings.Cut(os.Getenv(child), " ")
+	var answer func(line string) any
+	switch {
+	case what == "nats":
+		s := natskit.Start(t)
+		answer = func(string) any { return s.ClientURL() }
+	case strings.HasPrefix(url, "http"):
+		answer = floodHTTP(t, url).answer
+	case what == "flood":
+		answer = floodNATS(t, url).answer
+	default:
+		return // it is no such process
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		text, err := json.Marshal(answer(lines.Text()))
+		kit.Must(t, err)
+		fmt.Printf("= %s\n", text)
+	}
+}
+
+// flood sends requests at a rate, however many are answered. It runs in a process of its own.
 type flood struct {
 	t *testing.T
 	// send sends a request for an ID, and calls done with its answer, if one comes.
@@ -37,32 +93,45 @@ type flood struct {
 
 // round is what came of the requests of a round.
 type round struct {
-	sent, late, refused int
-	answers, refusals   []time.Duration
+	Sent, Answered, Late, Refused int
+	Answers, Refusals             [2]time.Duration // half and 99 of 100 took at most so long
+	Wrong                         string           // an ID came twice
+
+	answers, refusals []time.Duration
 }
 
-// run sends so many requests a second for a while, and waits until their callers have given up.
-func (f *flood) run(rate float64, d time.Duration) round {
-	var r round
+// answer sends requests at a rate for a time, both in the line, and waits until their callers have given up.
+func (f *flood) answer(line string) any {
+	var rate float64
+	var d time.Duration
+	_, err := fmt.Sscan(line, &rate, &d)
+	kit.Must(f.t, err)
+	r := new(round)
 	begun := time.Now()
 	for time.Since(begun) < d {
-		for due := int(rate * min(time.Since(begun), d).Seconds()); r.sent < due; r.sent++ {
+		for due := int(rate * min(time.Since(begun), d).Seconds()); r.Sent < due; r.Sent++ {
 			sent := time.Now()
-			f.send(func(body string, ok bool) { f.done(&r, time.Since(sent), body, ok) })
+			f.send(func(body string, ok bool) { f.done(r, time.Since(sent), body, ok) })
 		}
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(2 * hasty)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return r
+	for i, q := range []float64{0.5, 0.99} {
+		r.Answers[i], r.Refusals[i] = quantile(r.answers, q), quantile(r.refusals, q)
+	}
+	if _, err := f.ids.Check(); err != nil {
+		r.Wrong = err.Error()
+	}
+	return *r
 }
 
 func (f *flood) done(r *round, took time.Duration, body string, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !ok {
-		r.refused++
+		r.Refused++
 		r.refusals = append(r.refusals, took)
 		return
 	}
@@ -72,9 +141,10 @@ func (f *flood) done(r *round, took time.Duration, body string, ok bool) {
 	}
 	f.ids.Add(ranges...)
 	if took > hasty {
-		r.late++
+		r.Late++
 		return
 	}
+	r.Answered++
 	r.answers = append(r.answers, took)
 }
 
@@ -164,38 +234,43 @@ func TestDrillOverload(t *testing.T) {
 			if way == "embedded" {
 				g = kit.Embed(t, args...)
 			} else {
-				g = kit.Join(t, natskit.Start(t).ClientURL(), args...)
+				g = kit.Join(t, strings.Trim(begin(t, "nats")(""), `"`), args...)
 			}
-			f := floodNATS(t, g.URL)
+			url := g.URL
 			if way == "HTTP" {
-				f = floodHTTP(t, g.HTTP)
+				url = g.HTTP
 			}
+			ask := begin(t, "flood "+url)
 			slow(t, g)
-			capacity := f.capacity()
+			run := func(rate float64, d time.Duration) (r round) {
+				kit.Must(t, json.Unmarshal([]byte(ask(fmt.Sprintf("%f %d", rate, d))), &r))
+				if r.Wrong != "" {
+					t.Error(r.Wrong)
+				}
+				return r
+			}
+			capacity := capacity(run)
 			t.Logf("capacity %.0f/s", capacity)
-			for _, times := range []float64{0.5, 0.9, 1.5, 2, 3, 5, 0.5} {
+			for _, times := range []float64{0.5, 0.8, 1.5, 3, 5, 0.5} {
 				const d = 3 * time.Second
-				r := f.run(times*capacity, d)
-				t.Logf("| %.1f | %.0f | %.2f | %v, %v | %d | %d | %v, %v | %d |", times, float64(r.sent)/d.Seconds(),
-					float64(len(r.answers))/d.Seconds()/capacity, quantile(r.answers, 0.5), quantile(r.answers, 0.99), r.late,
-					r.refused, quantile(r.refusals, 0.5), quantile(r.refusals, 0.99), r.sent-len(r.answers)-r.late-r.refused)
+				r := run(times*capacity, d)
+				t.Logf("| %.1f | %.0f | %.2f | %v | %d | %d | %v | %d |", times, float64(r.Sent)/d.Seconds(),
+					float64(r.Answered)/d.Seconds()/capacity, r.Answers, r.Late, r.Refused, r.Refusals,
+					r.Sent-r.Answered-r.Late-r.Refused)
 			}
 			testkit.Eventually(t, "most of few requests are answered in time", func() bool {
-				r := f.run(100, hasty)
-				return len(r.answers) > r.sent/2
+				r := run(100, hasty)
+				return r.Answered > r.Sent/2
 			})
-			if _, err := f.ids.Check(); err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }
 
 // capacity is how many requests a second are answered in time, at the rate at which that is most.
-func (f *flood) capacity() (most float64) {
+func capacity(run func(rate float64, d time.Duration) round) (most float64) {
 	const d = time.Second
 	for rate := 500.0; ; rate *= 1.4 {
-		answered := float64(len(f.run(rate, d).answers)) / d.Seconds()
+		answered := float64(run(rate, d).Answered) / d.Seconds()
 		most = max(most, answered)
 		if answered < 0.6*rate {
 			return most

@@ -1,0 +1,304 @@
+package generator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+)
+
+// service answers requests for IDs of a kind: leaf-segment or leaf-snowflake.
+//
+// Each is a service of its own because it comes and goes. NATS prefers near generators even when
+// they answer errors. So one that cannot serve leaves the queue group while a peer can serve.
+//
+//	serve (the loop of the generator)
+//	└── stepAside   opens and closes it
+//	queue.run
+//	└── handle      answers a request, or lets it wait
+//	take            a request in this process
+type service struct {
+	g           *Generator
+	name        string
+	description string
+	kind        Kind
+	queue       *queue
+	// request takes IDs from memory, or returns a waiter that waits for them. Only segments have
+	// a tag.
+	request func(a Answer, tag string, n int64) ([]bus.Range, waiter, error)
+	// starting is the error of requests in this process before the generator serves.
+	starting error
+	// healthy says why the service cannot answer with IDs; nil: it can.
+	healthy func() error
+	// offers reports whether the peer that sent this heartbeat can. One of another installation has other IDs.
+	offers func(heartbeat) bool
+
+	borrowing atomic.Int64 // requests for which others are asked now
+	rests     atomic.Bool  // it is healthy, and not in the queue group yet
+
+	// Owned by the generator's loop.
+	discovery *discovery // nil: the service is not in the queue group
+	health    health
+}
+
+// enqueue gives the service a queue for the requests on subjects, by the names of its endpoints.
+func (s *service) enqueue(endpoints ...micro.EndpointStats) *service {
+	s.queue = newQueue(s.g.cfg.Conn, s.g.log, s.name, endpoints...)
+	s.queue.handle, s.queue.overloaded, s.queue.reconnect = s.handle, s.g.counts.overloaded, s.g.forceReconnect
+	return s
+}
+
+// waiter is a request that is answered later.
+type waiter interface {
+	Wait(context.Context) ([]bus.Range, error)
+}
+
+// open enters the queue group.
+func (s *service) open() (err error) {
+	if s.discovery, err = discover(s.name, s.description, s.g.cfg.Node, s.queue); err != nil {
+		return err
+	}
+	s.queue.do(func() { err = s.queue.join() })
+	if err != nil {
+		s.close()
+	}
+	return err
+}
+
+// close leaves the queue group. What was received is still answered.
+func (s *service) close() {
+	if s.discovery != nil {
+		s.discovery.end()
+		s.discovery = nil
+		s.queue.do(s.queue.leave)
+	}
+}
+
+// reopen forgets the requests that have come, because their callers have given up, and begins to take new ones.
+func (s *service) reopen() (err error) {
+	s.queue.do(func() { err = s.queue.again() })
+	return err
+}
+
+// able says why the service must not be asked; nil: it may be.
+func (s *service) able() error {
+	if s.g.spreading.moving.Load() {
+		return errMoving
+	}
+	return cmp.Or(s.g.deaf(), s.healthy())
+}
+
+// stepAside leaves or enters the queue group, as this generator and its peers can serve.
+//
+// It leaves only if a peer has reported that it can serve, later than this generator became unable
+// to. If two become unable at the same time, both stay.
+func (s *service) stepAside(now time.Time) error {
+	why := s.able()
+	changed := s.health.note(now, why == nil)
+	if changed && why != nil {
+		time.AfterFunc(leaveAfter, func() { signal(s.g.group.peerChanged) })
+	}
+	since, bad := s.health.bad(now)
+	aside := bad && s.g.group.anyPeer(now, since, s.offers)
+	if rests := aside && why == nil; s.rests.Swap(rests) != rests || changed {
+		s.g.sendHeartbeat(false)
+	}
+	switch {
+	case aside && s.discovery != nil && s.g.hears():
+		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
+		s.health.left = true
+		s.close()
+		return nil
+	case aside || s.discovery != nil:
+		return nil
+	}
+	err := s.open()
+	s.health.left = false
+	if err == nil && s.g.phase.serving.Load() {
+		s.g.log.Info("entered the queue group", "service", s.name)
+	}
+	return err
+}
+
+// call is a request over NATS, and what becomes of it.
+type call struct {
+	Answer
+	reply string
+	req   bus.Request
+}
+
+// handle answers a request. If memory has the IDs, it answers at once. A request that must
+// wait does not block it, so that one slow tag delays no other. It returns the error of its answer.
+func (s *service) handle(msg *nats.Msg) *bus.Error {
+	if !answerable(msg.Reply) {
+		return nil // no caller would get the IDs
+	}
+	c := call{Answer: s.g.answer(s.kind, NATS), reply: msg.Reply}
+	if s.g.group.away.drops(c.begun) {
+		return nil
+	}
+	var err error
+	c.Tag = tagOf(msg.Subject)
+	c.req, err = bus.ParseRequest(msg.Data)
+	switch {
+	case s.g.phase.refusing.Load():
+		err = allocator.ErrClosed
+	case err == nil:
+		err = s.g.fits(c.Tag, c.req)
+	}
+	if err != nil {
+		return s.refuse(c, err)
+	}
+	ranges, waiter, err := s.request(c.Answer, c.Tag, c.req.Count)
+	switch {
+	case waiter != nil:
+		s.handleLater(c, waiter)
+	case err == nil:
+		return s.succeed(c, ranges)
+	case !s.askOthers(c, err):
+		return s.refuse(c, err)
+	}
+	return nil
+}
+
+// handleLater answers a request that must wait.
+func (s *service) handleLater(c call, w waiter) {
+	c.Waited = true
+	answer := func(ranges []bus.Range, err error) {
+		switch {
+		case err == nil:
+			s.succeed(c, ranges)
+		case !s.askOthers(c, err):
+			s.refuse(c, err)
+		}
+	}
+	// The wait is bounded, and ends when the generator stops.
+	if w, ok := w.(*allocator.Waiter); ok && s.g.requests.enter() { // a goroutine for each request would cost more than the rest
+		w.Then(func(ranges []bus.Range, err error) {
+			defer s.g.requests.leave()
+			answer(ranges, err)
+		}, func() {
+			if !s.mayBorrow(c.Answer, c.req.Count) {
+				return
+			}
+			s.g.requests.start(func() {
+				if ranges, ok := s.borrow(c.Answer, c.Tag, c.req.Count); ok && w.Withdraw() {
+					defer s.g.requests.leave() // of the wait
+					s.g.counts.borrowed.Add(1)
+					s.succeed(c, ranges)
+				}
+			})
+		})
+		return
+	}
+	later := func() { answer(s.wait(context.Background(), c.Answer, c.Tag, c.req.Count, w)) }
+	if !s.g.requests.start(later) {
+		later() // nothing waits any more, so this ends at once
+	}
+}
+
+// wait waits for a request. If that takes long, it takes the IDs of another generator.
+func (s *service) wait(ctx context.Context, a Answer, tag string, n int64, w waiter) (ranges []bus.Range, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slowAt := time.Now().Add(borrowSlow)
+	if w, ok := w.(*allocator.Waiter); ok {
+		slowAt = w.SlowAt()
+	}
+	var borrowed []bus.Range
+	slow := time.AfterFunc(time.Until(slowAt), func() {
+		if s.kind == SnowflakeKind && s.healthy() == nil && !s.g.flakes.State().Blocked {
+			return // a large batch takes its time
+		}
+		s.g.tasks.do(func() {
+			if ranges, ok := s.borrow(a, tag, n); ok {
+				borrowed = ranges
+				cancel(errBorrowed)
+			}
+		})
+	})
+	defer slow.Stop()
+	ranges, err = w.Wait(ctx)
+	if err != nil && context.Cause(ctx) == errBorrowed {
+		s.borrowed(tag, n)
+		return borrowed, nil
+	}
+	return ranges, err
+}
+
+// succeed answers a request with IDs. If that takes long, it starts a goroutine, and returns no error.
+func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
+	if !s.g.isLarge(c.Tag, c.req.Count) {
+		return s.send(c, ranges)
+	}
+	if err := s.g.concealing.enter(c.req.Count); err != nil {
+		return s.refuse(c, err)
+	}
+	send := func() {
+		err := s.g.concealing.run(context.Background(), c.req.Count, func() { s.send(c, ranges) })
+		if err != nil {
+			s.refuse(c, err)
+		}
+	}
+	if !s.g.requests.start(send) {
+		send() // the generator stops
+	}
+	return nil
+}
+
+// send answers a request with these numbers of a tag.
+func (s *service) send(c call, numbers []bus.Range) *bus.Error {
+	ids, err := s.g.conceal(c.Tag, numbers)
+	var body []byte
+	if err == nil {
+		body, err = s.encode(ids, c.req)
+	}
+	if err != nil {
+		return s.refuse(c, err)
+	}
+	s.g.respondMsg(idsMessage(c.reply, s.g.Order(c.Tag), body))
+	s.g.served(c.Answer, c.req.Count)
+	return nil
+}
+
+// encode is the reply with these ranges. If they do not fit into one message, their IDs are lost.
+func (s *service) encode(ranges []bus.Range, req bus.Request) ([]byte, error) {
+	body := bus.AppendReply(nil, ranges, req.JSON)
+	if most := s.g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
+		return nil, &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
+			"the IDs are too many runs for one NATS message of %d bytes: ask for fewer at a time", most)}
+	}
+	return body, nil
+}
+
+// refuse answers a request with an error.
+func (s *service) refuse(c call, err error) *bus.Error { return s.g.refuse(c.reply, c.Answer, err) }
+
+// askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other
+// generator can have any.
+func (s *service) askOthers(c call, err error) bool {
+	if !lacksIDs(err) || !s.mayBorrow(c.Answer, c.req.Count) {
+		return false
+	}
+	return s.g.requests.start(func() {
+		if ranges, ok := s.borrow(c.Answer, c.Tag, c.req.Count); ok {
+			s.borrowed(c.Tag, c.req.Count)
+			s.succeed(c, ranges)
+		} else {
+			s.refuse(c, err)
+		}
+	})
+}
+
+// borrowed notes that a request which waits no more got IDs of another generator. Its wait in vain took nothing from
+// the quota.
+func (s *service) borrowed(tag string, n int64) {
+	s.g.counts.borrowed.Add(1)
+	s.g.alloc.Borrowed(tag, n)
+}
