@@ -37,19 +37,19 @@ func (g *Generator) HoldSegments() {
 
 // HoldConcealing makes the batches of opaque tags wait.
 func (g *Generator) HoldConcealing() (release func()) {
-	n := cap(g.concealing.slots)
+	n := cap(g.concealer.slots)
 	for range n {
-		g.concealing.slots <- struct{}{}
+		g.concealer.slots <- struct{}{}
 	}
 	return func() {
 		for range n {
-			<-g.concealing.slots
+			<-g.concealer.slots
 		}
 	}
 }
 
 // Concealing is how many IDs of batches of opaque tags wait or are concealed.
-func (g *Generator) Concealing() int64 { return g.concealing.ids.Load() }
+func (g *Generator) Concealing() int64 { return g.concealer.ids.Load() }
 
 // SpreadAfter makes the generators of a cluster spread after d.
 func (c *Config) SpreadAfter(d time.Duration) { c.spreadAfter = d }

@@ -53,7 +53,7 @@ type Generator struct {
 	borrows              borrows         // from other generators
 	rooms                rooms           // for what others hand over
 	requests             tasks           // requests that wait, or ask the store
-	concealing           *concealing     // batches of opaque tags
+	concealer            *concealer      // of opaque tags
 	tasks                tasks           // in the background
 	life                 context.Context // of tasks
 	phase                phase
@@ -106,7 +106,7 @@ func New(cfg Config) *Generator {
 		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()),
 		failed: make(chan error, 1), changed: make(chan struct{}, 1), phase: phase{begun: make(chan struct{})},
 	}
-	g.concealing = newConcealing(g.counts.overloaded)
+	g.concealer = newConcealer(cfg.Keys, cfg.Conn, g.counts.overloaded)
 	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
 	m := &g.membership
 	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})

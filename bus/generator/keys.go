@@ -8,10 +8,43 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 )
 
 // keysEvery is how often the keys of opaque tags are looked at.
 const keysEvery = 5 * time.Second
+
+// Keys are the permutations of opaque tags.
+type Keys interface {
+	// Known returns the permutation of a tag, if it is opaque and Load or Permutation has succeeded for it; else nil.
+	// No numbers of an opaque tag are in memory before.
+	Known(tag string) *opaque.Permutation
+	// Permutation is that of an opaque tag, of a deleted one too, by its record. Its errors are those of Load.
+	Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error)
+	// Check looks whether all generators still have the same secret, and puts a lost one back. t is the record of an
+	// opaque tag. An error that matches [allocator.ErrDamaged] says what an operator must do.
+	Check(ctx context.Context, t allocator.Tag) error
+	allocator.Keys
+}
+
+// noKeys are the keys of a generator that keeps no opaque tags.
+type noKeys struct{}
+
+var errNoKeys = fmt.Errorf("%w: this generator keeps no opaque tags", allocator.ErrUnavailable)
+
+func (noKeys) Known(string) *opaque.Permutation { return nil }
+
+func (noKeys) Permutation(context.Context, allocator.Tag) (*opaque.Permutation, error) {
+	return nil, errNoKeys
+}
+
+func (noKeys) Check(context.Context, allocator.Tag) error { return nil }
+
+func (noKeys) Load(context.Context, allocator.Tag) error { return errNoKeys }
+
+func (noKeys) Make(context.Context, allocator.Tag, func(context.Context) (string, error)) (string, error) {
+	return "", errNoKeys
+}
 
 // peerKeys make no secret for the keys while another generator knows opaque tags.
 type peerKeys struct {

@@ -150,7 +150,7 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 	case s.g.phase.refusing.Load():
 		err = allocator.ErrClosed
 	case err == nil:
-		err = s.g.fits(c.Tag, c.req)
+		err = s.g.concealer.fits(c.Tag, c.req)
 	}
 	if err != nil {
 		return s.refuse(c, err)
@@ -234,14 +234,14 @@ func (s *service) wait(ctx context.Context, a Answer, tag string, n int64, w wai
 
 // succeed answers a request with IDs. If that takes long, it starts a goroutine, and returns no error.
 func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
-	if !s.g.isLarge(c.Tag, c.req.Count) {
+	if !s.g.concealer.isLarge(c.Tag, c.req.Count) {
 		return s.send(c, ranges)
 	}
-	if err := s.g.concealing.enter(c.req.Count); err != nil {
+	if err := s.g.concealer.enter(c.req.Count); err != nil {
 		return s.refuse(c, err)
 	}
 	send := func() {
-		err := s.g.concealing.run(context.Background(), c.req.Count, func() { s.send(c, ranges) })
+		err := s.g.concealer.run(context.Background(), c.req.Count, func() { s.send(c, ranges) })
 		if err != nil {
 			s.refuse(c, err)
 		}
@@ -254,7 +254,7 @@ func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
 
 // send answers a request with these numbers of a tag.
 func (s *service) send(c call, numbers []bus.Range) *bus.Error {
-	ids, err := s.g.conceal(c.Tag, numbers)
+	ids, err := s.g.concealer.conceal(c.Tag, numbers)
 	var body []byte
 	if err == nil {
 		body, err = s.encode(ids, c.req)

@@ -19,7 +19,7 @@ func (s *service) take(ctx context.Context, tag string, n int64) ([]bus.Range, e
 	if !s.g.awaitServing(ctx) {
 		return nil, s.g.refused(a, s.starting)
 	}
-	if s.g.isLarge(tag, n) && s.g.concealing.full(n) {
+	if s.g.concealer.isLarge(tag, n) && s.g.concealer.full(n) {
 		return nil, s.g.refused(a, allocator.ErrOverloaded)
 	}
 	ranges, waiter, err := s.request(a, tag, n)
@@ -34,7 +34,7 @@ func (s *service) take(ctx context.Context, tag string, n int64) ([]bus.Range, e
 		}
 	}
 	if err == nil {
-		ranges, err = s.g.concealFor(ctx, tag, n, ranges)
+		ranges, err = s.g.concealer.concealFor(ctx, tag, n, ranges)
 	}
 	switch {
 	case err == nil:
