@@ -56,6 +56,7 @@ type Generator struct {
 	concealer            *concealer      // of opaque tags
 	tasks                tasks           // in the background
 	life                 context.Context // of tasks
+	subscriptions        *subscriptions
 	phase                phase
 	failed               chan error    // why Run must end; holds one
 	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
@@ -77,8 +78,7 @@ type phase struct {
 	serving  atomic.Bool           // NATS has confirmed the subscriptions, and Run has not failed
 	begun    chan struct{}         // closed when serving was first true
 	draining atomic.Bool
-	deaf     atomic.Pointer[error] // which subscription NATS has refused since serving; nil: none
-	refusing atomic.Bool           // it drains, and hears no other generator
+	refusing atomic.Bool // it drains, and hears no other generator
 }
 
 // New returns a generator that does nothing until Run is called.
@@ -112,6 +112,7 @@ func New(cfg Config) *Generator {
 	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})
 	m.announce = func() { g.sendHeartbeat(false) }
 	g.publisher = newPublisher(cfg.JS, g.membership.openEvents, cfg.Log)
+	g.subscriptions = &subscriptions{conn: cfg.Conn, log: cfg.Log, serving: g.phase.serving.Load, fail: g.fail}
 	g.flakes = g.newFlakes()
 	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
 	g.exchange = &exchange{
@@ -151,7 +152,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	r := new(run)
 	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	g.admin.life, g.exchange.life = g.life, g.life
-	g.watchSubscriptions()
+	g.subscriptions.watch()
 	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)

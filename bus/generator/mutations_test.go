@@ -39,13 +39,13 @@ func TestMutations(t *testing.T) {
 
 		// Subscriptions.
 		{"a generator that NATS lets answer nobody is ready", "TestStartWithoutSubscriptions", []edit{{"serve.go",
-			"	if err := g.mayAnswer(); err != nil {", "	if false {"}}},
+			"	if err := mayAnswer(g.cfg.Conn); err != nil {", "	if false {"}}},
 		{"a start goes on without a subscription", "TestStartWithoutSubscriptions", []edit{{"subscriptions.go",
 			"	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {", "	if false && errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {"}}},
 		{"a generator that lost a subscription stays in the queue group", "TestRefusedSubscriptionLater", []edit{{"service.go",
-			"cmp.Or(s.g.deaf(), s.healthy())", "s.healthy()"}, {"service.go", "	\"cmp\"\n", ""}}},
+			"cmp.Or(s.g.subscriptions.err(), s.healthy())", "s.healthy()"}, {"service.go", "	\"cmp\"\n", ""}}},
 		{"a generator that lost a subscription is ready", "TestRefusedSubscriptionLater", []edit{{"state.go",
-			"	return g.deaf()\n", "	return nil\n"}}},
+			"	return g.subscriptions.err()\n", "	return nil\n"}}},
 
 		// The queue group.
 		{"a lost connection leaves a member that nobody reads", "TestQueueLeavesWhileTheConnectionIsLost", []edit{{"queue.go",

@@ -77,7 +77,7 @@ func (g *Generator) begin(r *run) (err error) {
 	if why := g.snowflakes.healthy(); why != nil {
 		g.log.Warn("snowflakes are not available yet; until they are, requests are refused with the reason", "reason", why)
 	}
-	if err := g.mayAnswer(); err != nil {
+	if err := mayAnswer(g.cfg.Conn); err != nil {
 		return err
 	}
 	if r.leaf, err = g.addLeafService(); err != nil {
@@ -89,7 +89,7 @@ func (g *Generator) begin(r *run) (err error) {
 	if err := g.flushConn(); err != nil {
 		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
 	}
-	if why := g.refusedSubscription(g.cfg.Conn.LastError()); why != nil { // nats.go reports it a little later
+	if why := refusedSubscription(g.cfg.Conn, g.cfg.Conn.LastError()); why != nil { // nats.go reports it a little later
 		return why
 	}
 	g.phase.serving.Store(true)

@@ -91,7 +91,7 @@ func (s *service) able() error {
 	if s.g.spreading.moving.Load() {
 		return errMoving
 	}
-	return cmp.Or(s.g.deaf(), s.healthy())
+	return cmp.Or(s.g.subscriptions.err(), s.healthy())
 }
 
 // stepAside leaves or enters the queue group, as this generator and its peers can serve.

@@ -76,7 +76,7 @@ func (g *Generator) busErr() error {
 	case !g.hears():
 		return errSilent
 	}
-	return g.deaf()
+	return g.subscriptions.err()
 }
 
 // storeErr says why the tags' store is unavailable; nil: as far as is known, it is available.

@@ -5,45 +5,63 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// watchSubscriptions ends the start if NATS refuses a subscription. Later the generator is not ready, until it connects
-// again: nats.go keeps the subscription as if it were there, but no message comes.
-func (g *Generator) watchSubscriptions() {
-	nc := g.cfg.Conn
-	onError, onReconnect := nc.ErrorHandler(), nc.ReconnectHandler()
-	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+// subscriptions is whether NATS has refused one since the generator serves. Its methods are safe for concurrent use.
+type subscriptions struct {
+	conn    *nats.Conn
+	log     *slog.Logger
+	serving func() bool
+	fail    func(error)           // ends the generator
+	refused atomic.Pointer[error] // nil: none is
+}
+
+// watch ends the start if NATS refuses a subscription. Later the generator is not ready, until it connects again:
+// nats.go keeps the subscription as if it were there, but no message comes.
+func (s *subscriptions) watch() {
+	onError, onReconnect := s.conn.ErrorHandler(), s.conn.ReconnectHandler()
+	s.conn.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if onError != nil {
 			onError(nc, sub, err)
 		}
-		why := g.refusedSubscription(err)
+		why := refusedSubscription(nc, err)
 		switch {
 		case why == nil:
-		case !g.phase.serving.Load():
-			g.fail(why)
-		case g.phase.deaf.Swap(&why) == nil:
-			g.log.Error("this generator is not ready any more", "error", why)
+		case !s.serving():
+			s.fail(why)
+		case s.refused.Swap(&why) == nil:
+			s.log.Error("this generator is not ready any more", "error", why)
 		}
 	})
-	nc.SetReconnectHandler(func(nc *nats.Conn) { // after the errors of the last connection, and before those of the next
-		g.phase.deaf.Store(nil)
+	s.conn.SetReconnectHandler(func(nc *nats.Conn) { // after the errors of the last connection, and before those of the next
+		s.refused.Store(nil)
 		if onReconnect != nil {
 			onReconnect(nc)
 		}
 	})
 }
 
+// err returns which subscription NATS refused; nil: none.
+func (s *subscriptions) err() error {
+	if why := s.refused.Load(); why != nil {
+		return *why
+	}
+	return nil
+}
+
 // refusedSubscription returns what an error of the connection says about a subscription that NATS refused; nil: it is
 // no such error.
-func (g *Generator) refusedSubscription(err error) error {
+func refusedSubscription(nc *nats.Conn, err error) error {
 	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 		return fmt.Errorf("NATS refuses a subscription, because this connection has as many as it may have (%d): "+
 			"raise max_subs of the server, account or user to 200 or more, and restart this generator (%w)",
-			g.cfg.Conn.NumSubscriptions(), err)
+			nc.NumSubscriptions(), err)
 	}
 	if subject, ok := wire.DeniedSubscription(err); ok {
 		return fmt.Errorf("NATS refuses the subscription to %s: "+
@@ -54,8 +72,8 @@ func (g *Generator) refusedSubscription(err error) error {
 
 // mayAnswer returns an error if NATS refuses answers to callers. Later an answer may be refused although all is well:
 // after a reconnect allow_responses does not know the requests from before.
-func (g *Generator) mayAnswer() error {
-	nc, inbox, reply := g.cfg.Conn, wire.SubjectInbox+"."+rand.Text(), "_INBOX."+rand.Text()
+func mayAnswer(nc *nats.Conn) error {
+	inbox, reply := wire.SubjectInbox+"."+rand.Text(), "_INBOX."+rand.Text()
 	before := nc.LastError()
 	requests, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -67,23 +85,15 @@ func (g *Generator) mayAnswer() error {
 	}
 	request, err := requests.NextMsg(flushWait)
 	if err != nil {
-		return cmp.Or(g.refusedSubscription(nc.LastError()),
+		return cmp.Or(refusedSubscription(nc, nc.LastError()),
 			fmt.Errorf("NATS did not deliver a request to its sender: %w", err))
 	}
-	if err := errors.Join(request.Respond(nil), g.flushConn()); err != nil {
+	if err := errors.Join(request.Respond(nil), nc.FlushTimeout(flushWait)); err != nil {
 		return err
 	}
 	if err := wire.PublishDenied(nc, before, func(s string) bool { return s == reply }); err != nil {
 		return fmt.Errorf("NATS refuses answers to callers: "+
 			"give the user of the generators allow_responses, as in docs/doctor.md (%w)", err)
-	}
-	return nil
-}
-
-// deaf returns which subscription NATS refused; nil: none.
-func (g *Generator) deaf() error {
-	if why := g.phase.deaf.Load(); why != nil {
-		return *why
 	}
 	return nil
 }
