@@ -24,7 +24,7 @@ func TestMutations(t *testing.T) {
 			[]mutate.Edit{
 				{"../../allocator/claims.go", "s.Step, max(s.MaxID, from))", "s.Step, 1)"},
 				{"../../allocator/claims.go", ".check(max(s.MaxID, from))", ".check(1)"},
-				{"../../allocator/claims.go", "if claim.First < c.index.End(s.Name) {", "if false {"},
+				{"../../allocator/claims.go", "if claim.First < c.cfg.Index.End(s.Name) {", "if false {"},
 				{"../../allocator/record.go", "	if c.First < t.MaxID {", "	if false {"},
 			}},
 		{"what a generator claimed itself does not count", "JetStream_is_set_back/kv,_one_generator",
