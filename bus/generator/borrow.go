@@ -73,7 +73,7 @@ var errBorrowed = errors.New("another generator had the IDs")
 type borrows struct {
 	mu     sync.Mutex
 	of     map[string]borrowed  // by tag; no tag: snowflakes
-	silent map[string]time.Time // when a run did not answer
+	failed map[string]time.Time // when a run did not answer
 }
 
 // borrowed is what is known of a tag.
@@ -112,23 +112,23 @@ func (b *borrows) note(now time.Time, tag, lender string, n int64) {
 	b.of[tag] = is
 }
 
-// isSilent reports whether a run has just not answered.
-func (b *borrows) isSilent(now time.Time, run string) bool {
+// hasFailed reports whether a run has just not answered.
+func (b *borrows) hasFailed(now time.Time, run string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at, ok := b.silent[run]
+	at, ok := b.failed[run]
 	return ok && now.Sub(at) < answeredLately
 }
 
-// unanswered notes that a run did not answer.
-func (b *borrows) unanswered(now time.Time, run string) {
+// fail notes that a run did not answer.
+func (b *borrows) fail(now time.Time, run string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.silent == nil {
-		b.silent = make(map[string]time.Time)
+	if b.failed == nil {
+		b.failed = make(map[string]time.Time)
 	}
-	maps.DeleteFunc(b.silent, func(_ string, at time.Time) bool { return now.Sub(at) >= answeredLately })
-	b.silent[run] = now
+	maps.DeleteFunc(b.failed, func(_ string, at time.Time) bool { return now.Sub(at) >= answeredLately })
+	b.failed[run] = now
 }
 
 // lacksIDs reports whether an error says that this generator has no IDs for the request, which another one may have.
@@ -203,7 +203,7 @@ func (g *Generator) lenders(tag string, offers func(heartbeat) bool) (runs []str
 		}
 		runs = append(runs, b.ID)
 		switch {
-		case g.borrows.isSilent(now, b.ID):
+		case g.borrows.hasFailed(now, b.ID):
 			rank[b.ID] = 1
 		case b.ID == first:
 			rank[b.ID] = -1
@@ -230,7 +230,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait
 	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(req))
 	if err != nil {
 		if time.Since(sent) >= answerWithin {
-			g.borrows.unanswered(time.Now(), run)
+			g.borrows.fail(time.Now(), run)
 		}
 		return nil, false, err
 	}
@@ -274,7 +274,7 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait
 // installation has other IDs of the same tag, and one that stops would have to stay for the requests of others.
 func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
 	now := time.Now()
-	if g.borrows.isSilent(now, run) || !g.group.anyPeer(now, now.Add(-heardLately), func(b heartbeat) bool {
+	if g.borrows.hasFailed(now, run) || !g.group.anyPeer(now, now.Add(-heardLately), func(b heartbeat) bool {
 		return b.ID == run && b.Segment && b.Installation == g.membership.installation()
 	}) {
 		return none, errors.New("the generator that claimed last is not heard, or cannot claim IDs")

@@ -55,7 +55,7 @@ func TestLenders(t *testing.T) {
 		g.group.hear(now, 0, fmt.Appendf(nil, `{"id":"run%02d","installation":"own","segment":true}`, i))
 	}
 	for i := range maxLenders + 2 {
-		g.borrows.unanswered(now, fmt.Sprintf("run%02d", i))
+		g.borrows.fail(now, fmt.Sprintf("run%02d", i))
 	}
 	g.borrows.note(now, "order", "run12", 1)
 	if offers(heartbeat{Segment: true, Identity: Identity{Installation: "other"}}) {
@@ -80,7 +80,7 @@ func TestLenders(t *testing.T) {
 	if len(firsts) != maxLenders-3 {
 		t.Errorf("one of the others is asked more often: %v", firsts)
 	}
-	if g.borrows.isSilent(now.Add(answeredLately), "run00") {
+	if g.borrows.hasFailed(now.Add(answeredLately), "run00") {
 		t.Error("a run counts as silent for ever")
 	}
 	g.membership.identity.Store(nil)

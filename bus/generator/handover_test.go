@@ -158,7 +158,7 @@ func heir(t *testing.T, nc *nats.Conn, r *running, installation string) (rooms, 
 	return rooms, gifts
 }
 
-// IDs whose receiver does not answer are a gap: they are not sent again, to nobody. A generator of another installation
+// If the receiver does not answer, the IDs are a gap: they are sent to no one again. A generator of another installation
 // gets none.
 func TestHandOverOnce(t *testing.T) {
 	t.Parallel()

@@ -216,7 +216,7 @@ func TestMutations(t *testing.T) {
 		{"a peer that does not answer is asked first", "TestLenders", []edit{{"borrow.go",
 			"			rank[b.ID] = 1\n", "			rank[b.ID] = 0\n"}}},
 		{"requests are passed on to a peer that does not answer", "TestPassOn", []edit{{"borrow.go",
-			"if g.borrows.isSilent(now, run) || !g.group", "if !g.group"}}},
+			"if g.borrows.hasFailed(now, run) || !g.group", "if !g.group"}}},
 		{"no peer is asked to refill", "TestBorrowRefills", []edit{{"borrow.go", " || ask(append(refilling, late...), borrowWait) {", " {"}}},
 		{"requests are passed on to another installation", "TestPassOn", []edit{{"borrow.go",
 			"b.Segment && b.Installation == g.membership.installation()", "b.Segment"}}},
