@@ -8,8 +8,8 @@ import (
 
 // Later is a request whose answer comes later: the one way to wait for IDs, of a segment, of snowflakes, or of a gate.
 //
-//	the owner of a queue    Begin → the queue → EndLocked → Announce, without the lock
-//	who made the request    Then, or else Wait; and Withdraw
+//	the owner of a queue    Begin → the queue → EndLocked → Announce, without the lock; or End
+//	who made the request    Then, or else Wait; and Withdraw or Cancel
 //
 // The owner's lock guards what is not constant, until the request has ended.
 type Later struct {
@@ -60,7 +60,7 @@ func (l *Later) Wait(ctx context.Context) ([]Range, error) {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		l.end(context.Cause(ctx))
+		l.Cancel(context.Cause(ctx))
 		<-done
 	}
 	return l.ranges, l.err
@@ -71,7 +71,7 @@ func (l *Later) SlowAt() time.Time { return l.slowAt }
 
 // Withdraw ends the wait of a request that gets its IDs from another generator. It reports whether the request still
 // waited. If not, Then's f was called, or is about to be.
-func (l *Later) Withdraw() bool { return l.end(nil) }
+func (l *Later) Withdraw() bool { return l.Cancel(nil) }
 
 // due calls slow, and ends the wait at the deadline.
 func (l *Later) due() {
@@ -84,14 +84,14 @@ func (l *Later) due() {
 	l.lock.Unlock()
 	switch {
 	case slow == nil:
-		l.end(ErrTimedOut)
+		l.Cancel(ErrTimedOut)
 	case !ended:
 		slow()
 	}
 }
 
-// end ends the wait for this reason; nil: it is withdrawn. It reports whether the request still waited.
-func (l *Later) end(why error) bool {
+// Cancel ends the wait for this reason; nil: it is withdrawn. It reports whether the request still waited.
+func (l *Later) Cancel(why error) bool {
 	l.lock.Lock()
 	waited := !l.ended
 	if waited {
@@ -102,6 +102,19 @@ func (l *Later) end(why error) bool {
 		l.Announce()
 	}
 	return waited
+}
+
+// End is EndLocked and Announce for an owner without a queue. A request that has ended already stays as it is.
+func (l *Later) End(ranges []Range, err error) {
+	l.lock.Lock()
+	waited := !l.ended
+	if waited {
+		l.EndLocked(ranges, err)
+	}
+	l.lock.Unlock()
+	if waited {
+		l.Announce()
+	}
 }
 
 // EndLocked ends the wait, with the IDs or an error. Announce must follow.

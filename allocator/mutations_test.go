@@ -240,7 +240,7 @@ var mutations = []mutation{
 
 	// Requests that wait.
 	{name: "a waiter is settled twice", by: "TestCancelledAtTheAnswer", edits: []edit{{"later.go",
-		"	waited := !l.ended\n", "	waited := true\n"}}},
+		"	waited := !l.ended\n	if waited {\n		l.EndLocked(nil, l", "	waited := true\n	if waited {\n		l.EndLocked(nil, l"}}},
 	{name: "small requests take what is saved for a batch", by: "TestBatchKeepsItsShare", edits: []edit{{"allocator.go",
 		"		if b.left < n || b.saved {", "		if b.left < n {"}}},
 	{name: "others take what is saved for a batch", by: "TestBatchKeepsItsShare", edits: []edit{{"allocator.go",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"sync"
 	"testing"
@@ -15,8 +16,8 @@ import (
 )
 
 // BenchmarkRequestBesideViews shows how long requests from memory take while another goroutine looks at all of 500,000
-// tags without a pause: none may wait for that. Where the processors are busy, they also wait for these, so compare it
-// with the same where the other goroutine only computes.
+// tags without a pause: none may wait for that. Where the processors are busy, they also wait for these: compare it with
+// the same where the other goroutine only computes, and see how long requests waited for locks.
 func BenchmarkRequestBesideViews(b *testing.B) {
 	const tags = 500_000
 	names := make([]string, tags)
@@ -65,6 +66,7 @@ func BenchmarkRequestBesideViews(b *testing.B) {
 			took := make([]time.Duration, 0, b.N)
 			var room [1]allocator.Range
 			runtime.GC()
+			waited := locksWaited()
 			for b.Loop() {
 				tag := names[rand.N(tags)]
 				begin := time.Now()
@@ -74,6 +76,7 @@ func BenchmarkRequestBesideViews(b *testing.B) {
 					b.Fatalf("%s is not served from memory: %v", tag, err)
 				}
 			}
+			b.ReportMetric(float64((locksWaited()-waited).Nanoseconds())/float64(b.N), "ns-for-locks/op")
 			close(stop)
 			looking.Wait()
 			slices.Sort(took)
@@ -81,4 +84,11 @@ func BenchmarkRequestBesideViews(b *testing.B) {
 			b.ReportMetric(float64(took[len(took)*9999/10000].Microseconds()), "µs-p99.99")
 		})
 	}
+}
+
+// locksWaited is how long all goroutines have waited for locks.
+func locksWaited() time.Duration {
+	sample := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
+	metrics.Read(sample)
+	return time.Duration(sample[0].Value.Float64() * float64(time.Second))
 }
