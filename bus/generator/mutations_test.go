@@ -105,7 +105,7 @@ func TestMutations(t *testing.T) {
 			"known := x.alloc.Push(allocator.Stored{Tag: p.Record, Revision: p.Revision})",
 			"known := allocator.Known{Floor: p.Record.Below(), Rules: p.Record.Rules}"}}},
 		{"a change does not wait for the peers", "TestDeleteIsNotConfirmed", []edit{{"exchange.go",
-			"return len(silent) == 0 && err == nil", "return err == nil"}}},
+			"return len(silent) == 0 && err == nil", "silent = nil\n		return err == nil"}}},
 		{"a generator that has not applied a max_id counts", "TestRulesInForceAreAbove", []edit{{"exchange.go",
 			"|| a.Floor < s.Below() ", ""}}},
 		{"a generator that has not applied rules counts", "TestRulesInForceAreAbove", []edit{{"exchange.go",

@@ -126,7 +126,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name: "command-does-not-wait",
 		why:  "A command returns before the other generators have applied it, so callers get IDs that it ruled out.",
 		edits: []edit{{"bus/generator/exchange.go",
-			"return len(silent) == 0 && err == nil", "return err == nil"}},
+			"return len(silent) == 0 && err == nil", "silent = nil\n		return err == nil"}},
 		faults: []string{"op-change", "op-pause", "op-limit", "op-delete", "link-slow"},
 		stores: bothStores, checks: []string{"floor", "paused", "limit", "deleted"},
 	},
