@@ -54,7 +54,10 @@ func (g *Generator) forOperators(embedded bool) {
 // addLeafService adds the service leaf: administration and state, decoding, clocks. Unlike the two services that issue
 // IDs it is always there.
 func (g *Generator) addLeafService() (micro.Service, error) {
-	service, err := g.addService(wire.ServiceLeaf, "Leafbus generator: administration and state", g.state.stats)
+	service, err := micro.AddService(g.cfg.Conn, micro.Config{
+		Name: wire.ServiceLeaf, Version: bus.Version(), Description: "Leafbus generator: administration and state",
+		QueueGroup: bus.QueueGroup, Metadata: map[string]string{"node": g.cfg.Node}, StatsHandler: g.state.stats,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -62,12 +65,4 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 		service.AddEndpoint("decode", micro.HandlerFunc(g.decode), micro.WithEndpointSubject(bus.SubjectDecode)),
 		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock), // all generators answer it
 			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()))
-}
-
-// addService adds a micro service without endpoints.
-func (g *Generator) addService(name, description string, stats micro.StatsHandler) (micro.Service, error) {
-	return micro.AddService(g.cfg.Conn, micro.Config{
-		Name: name, Version: bus.Version(), Description: description, QueueGroup: bus.QueueGroup,
-		Metadata: map[string]string{"node": g.cfg.Node}, StatsHandler: stats,
-	})
 }
