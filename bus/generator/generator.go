@@ -107,7 +107,7 @@ func New(cfg Config) *Generator {
 		failed: make(chan error, 1), changed: make(chan struct{}, 1), phase: phase{begun: make(chan struct{})},
 	}
 	g.concealer = newConcealer(cfg.Keys, cfg.Conn, g.counts.overloaded)
-	g.spreading.after, g.spreading.found = cmp.Or(cfg.spreadAfter, spreadAfter), make(chan string, 1)
+	g.spreading.g, g.spreading.after = g, cmp.Or(cfg.spreadAfter, spreadAfter)
 	m := &g.membership
 	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})
 	m.announce = func() { g.sendHeartbeat(false) }
@@ -245,17 +245,11 @@ func (g *Generator) leave(ctx context.Context, r *run) {
 	if err := errors.Join(err, g.flushConn()); err != nil {
 		g.log.Warn("the queue groups could not be left in order", "error", err) // NATS is away
 	}
-	for !g.segments.queue.left() || !g.snowflakes.queue.left() {
-		select {
-		case <-time.After(leaveEvery):
-		case <-ctx.Done():
-			return
-		}
-	}
+	until(ctx, g.left)
 }
 
-// leaveEvery is how often a stop looks whether its queue groups are left.
-const leaveEvery = 5 * time.Millisecond
+// left reports whether the queue groups are left, and all their requests were handled.
+func (g *Generator) left() bool { return g.segments.queue.left() && g.snowflakes.queue.left() }
 
 // degradedDrain is how long requests wait at the end of a generator that has lost its
 // embedded NATS server. Hardly any is answered, and the next start must not be late.

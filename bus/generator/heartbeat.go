@@ -24,7 +24,7 @@ func (g *Generator) sendHeartbeat(gone bool) (number uint64) {
 func (g *Generator) send(b heartbeat) (number uint64) {
 	b.Node, b.ID, b.Number, b.UnixMS = g.cfg.Node, g.group.self, g.group.away.send(at(time.Now())), g.cfg.Snowflake.Clock().Wall
 	b.Format, b.Polls, b.Opaque = allocator.RecordFormat, g.alloc.Polled(), g.cfg.Index.Opaque() != ""
-	b.Server, b.Stays = g.cfg.Conn.ConnectedServerId(), g.stays(time.Now())
+	b.Server, b.Stays = g.cfg.Conn.ConnectedServerId(), g.spreading.stays(time.Now())
 	// A service that rests does not count, because two could rely on each other.
 	b.Segment = g.canServe(g.segments) && !g.segments.rests.Load()
 	b.Snowflake = g.canServe(g.snowflakes) && !g.snowflakes.rests.Load()

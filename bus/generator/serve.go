@@ -54,7 +54,7 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case <-late:
 			starting = false
 		}
-		g.spread(time.Now())
+		g.spreading.step(time.Now())
 		g.alloc.Share(1 + g.group.count(time.Now(), g.segments.offers))
 		switch {
 		case g.phase.serving.Load():

@@ -1,10 +1,14 @@
 package generator
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/url"
@@ -15,8 +19,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
 const (
@@ -28,6 +30,8 @@ const (
 	crowdedFactor = 3
 	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
 	greetWait = time.Second
+	// mostGreeting bounds a greeting, in bytes. It lists every server of the cluster.
+	mostGreeting = 1 << 20
 	// moveWait is how long a move may take beside the wait for accepted requests. Then the generator stays where it is.
 	moveWait = 5 * time.Second
 )
@@ -59,30 +63,33 @@ type place struct {
 // spreading spreads the generators over the NATS servers of a cluster. nats.go chooses at random, so all may use one
 // server, and while that one hangs, every call fails. From the servers that most use, the generator with the lowest
 // run moves. It moves only to a server that has at least two generators fewer, so that none moves back.
+//
+//	serve (the loop of the generator)
+//	├── step ── look     whose turn it is
+//	│   └── move         of this generator, in a goroutine
+//	└── err              all use one server
 type spreading struct {
+	g *Generator
+
 	moving atomic.Bool               // this generator has left its queue groups, or is about to, for a reconnect to another server
 	tried  atomic.Pointer[time.Time] // when it last tried to move
-	found  chan string               // the address of a better server; holds one
 
 	// Owned by Run.
 	after   time.Duration // spreadAfter
 	places  []place
 	settled time.Time // since when they are the same
 	crowded time.Time // since when all use one server; zero: they do not
-
-	// Of the move under way.
-	address    string
-	begun      time.Time
-	left       time.Time // when all queue groups were left; zero: they are not
-	sent       bool      // the reconnect was begun
-	reconnects uint64    // before it
 }
 
 // look notes where the generators are, in the order of their runs. It returns how many use each server if it is the
-// turn of self to move.
+// turn of self to move. places is nil if this one is at no server of a cluster.
 func (s *spreading) look(now time.Time, self string, places []place) (own string, load map[string]int) {
 	if !slices.Equal(places, s.places) {
 		s.places, s.settled = places, now
+	}
+	if len(places) == 0 {
+		s.crowded = time.Time{}
+		return "", nil
 	}
 	load = make(map[string]int)
 	for _, p := range places {
@@ -133,20 +140,21 @@ func emptiest(own string, load map[string]int, alive map[string]string) (address
 }
 
 // stays reports whether this generator cannot move now.
-func (g *Generator) stays(now time.Time) bool {
-	tried := g.spreading.tried.Load()
-	return g.cfg.NextServer == nil || tried != nil && now.Sub(*tried) < againFactor*g.spreading.after ||
-		g.segments.healthy() != nil || g.snowflakes.healthy() != nil
+func (s *spreading) stays(now time.Time) bool {
+	tried := s.tried.Load()
+	return s.g.cfg.NextServer == nil || tried != nil && now.Sub(*tried) < againFactor*s.after ||
+		s.g.segments.healthy() != nil || s.g.snowflakes.healthy() != nil
 }
 
-// places returns where the generators of this installation are, in the order of their runs; nil: this one is at no
-// server of a cluster.
-func (g *Generator) places(now time.Time) (places []place) {
+// here returns where the generators of this installation are, in the order of their runs; nil: this one is at no server
+// of a cluster, or does not serve.
+func (s *spreading) here(now time.Time) (places []place) {
+	g := s.g
 	own := g.cfg.Conn.ConnectedServerId()
-	if own == "" || g.cfg.Conn.ConnectedClusterName() == "" {
+	if own == "" || g.cfg.Conn.ConnectedClusterName() == "" || !g.phase.serving.Load() {
 		return nil
 	}
-	places = []place{{g.group.self, g.cfg.Node, own, g.stays(now)}}
+	places = []place{{g.group.self, g.cfg.Node, own, s.stays(now)}}
 	for _, b := range g.group.present(now) {
 		if b.Server != "" && b.Installation == g.membership.installation() {
 			places = append(places, place{b.ID, b.Node, b.Server, b.Stays})
@@ -156,64 +164,50 @@ func (g *Generator) places(now time.Time) (places []place) {
 	return places
 }
 
-// spread moves this generator to another NATS server, if it is its turn.
-func (g *Generator) spread(now time.Time) {
-	s := &g.spreading
-	if s.moving.Load() {
-		g.move(now)
-		return
-	}
-	places := g.places(now)
-	if places == nil || !g.phase.serving.Load() {
-		s.places, s.crowded = nil, time.Time{}
-		return
-	}
-	own, load := s.look(now, g.group.self, places)
-	select {
-	case address := <-s.found:
-		others := g.group.anyPeer(now, time.Time{}, g.segments.offers) && g.group.anyPeer(now, time.Time{}, g.snowflakes.offers)
-		if address == "" || !others || !g.hears() {
-			return
-		}
-		g.log.Info("moving to another NATS server, because more generators use this one", "from", g.cfg.Conn.ConnectedServerName(), "to", address)
-		s.address, s.begun, s.left, s.sent = address, now, time.Time{}, false
-		s.moving.Store(true)
-		g.sendHeartbeat(false)
-	default:
-		if load != nil {
-			s.tried.Store(&now)
-			g.tasks.start(func() { s.found <- emptiest(own, load, greetings(g.life, g.cfg.Conn.Servers())) })
-		}
+// step begins to move this generator to another NATS server, if it is its turn.
+func (s *spreading) step(now time.Time) {
+	own, load := s.look(now, s.g.group.self, s.here(now))
+	if load != nil && !s.moving.Load() {
+		s.tried.Store(&now)
+		s.g.tasks.start(func() { s.move(emptiest(own, load, greetings(s.g.life, s.g.cfg.Conn.Servers()))) })
 	}
 }
 
-// move goes on with a move: it leaves the queue groups, and reconnects when all accepted requests are answered, so
-// that none is lost.
-func (g *Generator) move(now time.Time) {
-	s := &g.spreading
-	switch {
-	case s.sent && g.reconnects() != s.reconnects, now.Sub(s.begun) > g.cfg.MaxWait+moveWait:
+// move leaves the queue groups. When all accepted requests are answered, it reconnects to the NATS server at an
+// address. So no request is lost.
+func (s *spreading) move(address string) {
+	g, now := s.g, time.Now()
+	others := g.group.anyPeer(now, time.Time{}, g.segments.offers) && g.group.anyPeer(now, time.Time{}, g.snowflakes.offers)
+	if address == "" || !others || !g.hears() {
+		return
+	}
+	g.log.Info("moving to another NATS server, because more generators use this one",
+		"from", g.cfg.Conn.ConnectedServerName(), "to", address)
+	s.moving.Store(true)
+	g.sendHeartbeat(false)
+	defer func() {
 		s.moving.Store(false)
 		g.sendHeartbeat(false)
-	case s.sent:
-	case g.segments.discovery != nil || g.snowflakes.discovery != nil || !g.segments.queue.left() || !g.snowflakes.queue.left():
-	case s.left.IsZero():
-		s.left = now
-	case now.Sub(s.left) < lookEvery: // the last refills end
-	case g.requests.busy() && now.Sub(s.begun) < g.cfg.MaxWait: // those through HTTP may go on for ever
-	default:
-		s.sent, s.reconnects = true, g.reconnects()
-		g.tasks.start(func() {
-			if err := g.flushConn(); err != nil { // the server has the last answers
-				g.log.Debug("not moving, because NATS does not answer", "error", err)
-				return
-			}
-			g.cfg.NextServer.host.Store(&s.address)
-			if err := g.cfg.Conn.ForceReconnect(); err != nil {
-				g.log.Debug("a reconnect failed", "error", err)
-			}
-		})
+	}()
+	ctx, cancel := context.WithTimeout(g.life, g.cfg.MaxWait+moveWait)
+	defer cancel()
+	if !until(ctx, g.left) {
+		return
 	}
+	accepted, cancel := context.WithTimeout(ctx, g.cfg.MaxWait) // requests through HTTP may go on for ever
+	defer cancel()
+	g.requests.wait(accepted)
+	if err := g.flushConn(); err != nil { // the server has the last answers
+		g.log.Debug("not moving, because NATS does not answer", "error", err)
+		return
+	}
+	if g.phase.draining.Load() {
+		return
+	}
+	before := g.reconnects()
+	g.cfg.NextServer.host.Store(&address)
+	g.forceReconnect()
+	until(ctx, func() bool { return g.reconnects() != before })
 }
 
 // greetings returns the addresses of the NATS servers that answer, by their IDs.
@@ -229,7 +223,7 @@ func greetings(ctx context.Context, servers []string) map[string]string {
 			continue
 		}
 		asking.Go(func() {
-			if id, err := greeting(ctx, u.Host); err == nil {
+			if id := greeting(ctx, u.Host); id != "" {
 				mu.Lock()
 				defer mu.Unlock()
 				alive[id] = u.Host
@@ -240,17 +234,18 @@ func greetings(ctx context.Context, servers []string) map[string]string {
 	return alive
 }
 
-// greeting returns the ID of the NATS server at an address.
-func greeting(ctx context.Context, address string) (id string, err error) {
+// greeting returns the ID of the NATS server at an address, which greets each connection with a line; empty: none does.
+func greeting(ctx context.Context, address string) string {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return "", err
+		return ""
 	}
 	defer conn.Close()
-	end, _ := ctx.Deadline()
-	g, _, ok, err := wire.ReadGreeting(conn, end)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s is no NATS server", address)
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	line, _ := bufio.NewReader(io.LimitReader(conn, mostGreeting)).ReadBytes('\n')
+	var info struct {
+		ID string `json:"server_id"`
 	}
-	return g.ID, err
+	_ = json.Unmarshal(bytes.TrimPrefix(line, []byte("INFO ")), &info) // what is no greeting has no ID
+	return info.ID
 }

@@ -3,6 +3,7 @@ package generator
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // tasks are the goroutines that callbacks start. Unlike a [sync.WaitGroup] it can be closed
@@ -54,13 +55,6 @@ func (t *tasks) leave() {
 	}
 }
 
-// busy reports whether any runs.
-func (t *tasks) busy() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.running > 0
-}
-
 // wait waits until none runs, or the context is done.
 func (t *tasks) wait(ctx context.Context) {
 	t.mu.Lock()
@@ -85,6 +79,21 @@ func (t *tasks) close() {
 	t.closed = true
 	t.mu.Unlock()
 	t.wait(context.Background())
+}
+
+// untilEvery is how often until looks.
+const untilEvery = 5 * time.Millisecond
+
+// until waits until something is done. It reports false if the context is done first.
+func until(ctx context.Context, done func() bool) bool {
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(untilEvery):
+		}
+	}
+	return true
 }
 
 // signal wakes the goroutine that receives from c, which holds one signal.
