@@ -3,6 +3,7 @@ package generator
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -50,15 +51,26 @@ func (a *away) hold(g gate, most int64, maxWait time.Duration, timedOut error, t
 		a.waiting.Add(-1)
 		return nil, allocator.ErrOverloaded
 	}
-	return takeFunc(func(ctx context.Context) ([]bus.Range, error) {
-		defer a.waiting.Add(-1)
-		ctx, cancel := context.WithTimeoutCause(ctx, maxWait, timedOut)
-		defer cancel()
-		if err := a.wait(ctx, g); err != nil {
-			return nil, err
+	ctx, cancel := context.WithTimeoutCause(context.Background(), maxWait, timedOut)
+	end := sync.OnceFunc(func() { cancel(); a.waiting.Add(-1) })
+	w, now := new(allocator.Later), time.Now()
+	w.Begin(new(sync.Mutex), now.Add(borrowSlow), now.Add(maxWait), func(why error) error {
+		if why == allocator.ErrTimedOut {
+			why = timedOut
 		}
-		return take(ctx)
-	}), nil
+		end()
+		return why
+	})
+	go func() {
+		var ranges []bus.Range
+		err := a.wait(ctx, g)
+		if err == nil {
+			ranges, err = take(ctx)
+		}
+		end()
+		w.End(ranges, err)
+	}()
+	return w, nil
 }
 
 func (a *away) wait(ctx context.Context, g gate) error {
@@ -129,6 +141,3 @@ func (a *away) missed(now time.Time) bool {
 
 // takeFunc takes IDs for a request that may wait.
 type takeFunc func(context.Context) ([]bus.Range, error)
-
-// Wait implements waiter.
-func (f takeFunc) Wait(ctx context.Context) ([]bus.Range, error) { return f(ctx) }
