@@ -25,7 +25,7 @@ func (b *buffer) slowAfterLocked() time.Duration {
 }
 
 // Waiter is a request for which memory had not enough IDs. It waits in the queue of its tag until it is satisfied or
-// refused, for at most the allocator's MaxWait. SlowAt is soon if the store is known to fail.
+// refused, for at most the allocator's MaxWait. If the store is known to fail, it is slow soon.
 type Waiter struct {
 	Later
 	allocator *Allocator

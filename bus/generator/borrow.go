@@ -41,8 +41,7 @@ const (
 	borrowWait = 500 * time.Millisecond
 	// askAgain is how long nobody is asked for IDs that nobody had.
 	askAgain = 100 * time.Millisecond
-	// borrowSlow is how long a request waits, for anything but the allocator, before others are asked. See
-	// [allocator.Waiter.SlowAt].
+	// borrowSlow is how long a request waits at a gate before others are asked.
 	borrowSlow = 100 * time.Millisecond
 	// A strict tag's requests are passed on to a peer that was heard within heardLately and has not failed to answer
 	// within answeredLately.
@@ -64,9 +63,6 @@ type takeRequest struct {
 
 // takeSubject is where a run of a generator gets these. A later run under the same name has another one.
 func takeSubject(run string) string { return wire.SubjectTake + "." + run }
-
-// errBorrowed ends the wait of a request that has got its IDs from another generator.
-var errBorrowed = errors.New("another generator had the IDs")
 
 // borrows is what a generator remembers of the peers that it asked for IDs. Its methods are safe for concurrent use;
 // the zero value is empty.

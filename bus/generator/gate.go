@@ -44,17 +44,17 @@ func (a *away) shutLocked(g gate, now moment) bool {
 	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)
 }
 
-// hold returns a waiter that waits until the gate is open, and then calls take: at most maxWait in all, then its error
+// hold lets a request wait until the gate is open, and then calls take: at most maxWait in all, then its error
 // is timedOut. Snowflakes wait at most gateFor. If most requests wait already, it refuses the request.
-func (a *away) hold(g gate, most int64, maxWait time.Duration, timedOut error, take takeFunc) (waiter, error) {
+func (a *away) hold(g gate, most int64, maxWait time.Duration, timedOut error, take takeFunc) (*allocator.Later, error) {
 	if a.waiting.Add(1) > most {
 		a.waiting.Add(-1)
 		return nil, allocator.ErrOverloaded
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), maxWait, timedOut)
 	end := sync.OnceFunc(func() { cancel(); a.waiting.Add(-1) })
-	w, now := new(allocator.Later), time.Now()
-	w.Begin(new(sync.Mutex), now.Add(borrowSlow), now.Add(maxWait), func(why error) error {
+	later, now := new(allocator.Later), time.Now()
+	later.Begin(new(sync.Mutex), now.Add(borrowSlow), now.Add(maxWait), func(why error) error {
 		if why == allocator.ErrTimedOut {
 			why = timedOut
 		}
@@ -68,9 +68,9 @@ func (a *away) hold(g gate, most int64, maxWait time.Duration, timedOut error, t
 			ranges, err = take(ctx)
 		}
 		end()
-		w.End(ranges, err)
+		later.End(ranges, err)
 	}()
-	return w, nil
+	return later, nil
 }
 
 func (a *away) wait(ctx context.Context, g gate) error {

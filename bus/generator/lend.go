@@ -66,11 +66,10 @@ func (g *Generator) lend(s *service, req takeRequest) (ranges []bus.Range, refil
 			return nil, refills, errLacks
 		}
 	}
-	ranges, w, err := s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)
-	if w != nil {
-		now, cancel := context.WithCancelCause(context.Background())
-		cancel(errLacks)
-		ranges, err = w.Wait(now)
+	ranges, later, err := s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)
+	if later != nil {
+		later.Cancel(errLacks)
+		ranges, err = later.Wait(context.Background())
 	}
 	return ranges, refills, err
 }
@@ -82,7 +81,7 @@ func (g *Generator) lends(req takeRequest) bool {
 }
 
 // takeForPeer is what [service.request] is for callers. It never passes a request for a strict tag on again.
-func (g *Generator) takeForPeer(s *service, req takeRequest) ([]bus.Range, waiter, error) {
+func (g *Generator) takeForPeer(s *service, req takeRequest) ([]bus.Range, *allocator.Later, error) {
 	switch {
 	case !g.lends(req):
 		return nil, nil, allocator.ErrClosed
@@ -90,10 +89,10 @@ func (g *Generator) takeForPeer(s *service, req takeRequest) ([]bus.Range, waite
 		return s.request(Answer{Kind: s.kind, Transport: NATS, begun: time.Now()}, req.Tag, req.Count)
 	}
 	w, err := g.alloc.RequestForPeer(req.Tag, req.Count)
-	if w == nil { // a nil *Waiter must not become an interface that is not nil
+	if w == nil {
 		return nil, nil, err
 	}
-	return nil, w, nil
+	return nil, &w.Later, nil
 }
 
 // answerTake answers another generator.

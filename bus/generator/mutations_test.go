@@ -206,7 +206,7 @@ func TestMutations(t *testing.T) {
 			"s.g.cfg.Index.Observe(tag, ranges[len(ranges)-1].Last+1)", "_ = ranges"}}},
 		{"a generator that is asked for what it has in memory refills", "TestLendsFromMemory", []edit{{"lend.go",
 			"		if left < max(req.Count, 1) {", "		if false && left < max(req.Count, 1) {"}, {"lend.go",
-			"		cancel(errLacks)\n", "		defer cancel(errLacks)\n"}}},
+			"		later.Cancel(errLacks)\n", ""}}},
 		{"a generator that cannot refill says that it can", "TestLendsFromMemory", []edit{{"lend.go",
 			"refills = refills && more", "_ = more"}}},
 		{"peers that have no IDs are asked to refill one after the other for ever", "TestNobodyIsAskedForAMoment",

@@ -23,7 +23,7 @@ var (
 func newSegments(g *Generator) *service {
 	s := &service{
 		g: g, name: wire.ServiceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
-		request: func(a Answer, tag string, n int64) ([]bus.Range, waiter, error) {
+		request: func(a Answer, tag string, n int64) ([]bus.Range, *allocator.Later, error) {
 			gate := gateHTTP
 			if a.Transport == NATS {
 				gate = gateNATS
@@ -46,10 +46,10 @@ func newSegments(g *Generator) *service {
 				return nil, w, err
 			}
 			ranges, w, err := g.alloc.Request(nil, tag, n)
-			if w == nil { // a nil *Waiter must not become an interface that is not nil
+			if w == nil {
 				return ranges, nil, err
 			}
-			return nil, w, nil
+			return nil, &w.Later, nil
 		},
 		healthy: func() error {
 			if g.phase.prepared.Load() {

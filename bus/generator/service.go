@@ -29,9 +29,8 @@ type service struct {
 	description string
 	kind        Kind
 	queue       *queue
-	// request takes IDs from memory, or returns a waiter that waits for them. Only segments have
-	// a tag.
-	request func(a Answer, tag string, n int64) ([]bus.Range, waiter, error)
+	// request takes IDs from memory, or they come later. Only segments have a tag.
+	request func(a Answer, tag string, n int64) ([]bus.Range, *allocator.Later, error)
 	// starting is the error of requests in this process before the generator serves.
 	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
@@ -52,11 +51,6 @@ func (s *service) enqueue(endpoints ...micro.EndpointStats) *service {
 	s.queue = newQueue(s.g.cfg.Conn, s.g.log, s.name, endpoints...)
 	s.queue.handle, s.queue.overloaded, s.queue.reconnect = s.handle, s.g.counts.overloaded, s.g.forceReconnect
 	return s
-}
-
-// waiter is a request that is answered later.
-type waiter interface {
-	Wait(context.Context) ([]bus.Range, error)
 }
 
 // open enters the queue group.
@@ -155,10 +149,10 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 	if err != nil {
 		return s.refuse(c, err)
 	}
-	ranges, waiter, err := s.request(c.Answer, c.Tag, c.req.Count)
+	ranges, later, err := s.request(c.Answer, c.Tag, c.req.Count)
 	switch {
-	case waiter != nil:
-		s.handleLater(c, waiter)
+	case later != nil:
+		s.handleLater(c, later)
 	case err == nil:
 		return s.succeed(c, ranges)
 	case !s.askOthers(c, err):
@@ -168,7 +162,7 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 }
 
 // handleLater answers a request that must wait.
-func (s *service) handleLater(c call, w waiter) {
+func (s *service) handleLater(c call, later *allocator.Later) {
 	c.Waited = true
 	answer := func(ranges []bus.Range, err error) {
 		switch {
@@ -178,58 +172,32 @@ func (s *service) handleLater(c call, w waiter) {
 			s.refuse(c, err)
 		}
 	}
-	// The wait is bounded, and ends when the generator stops.
-	if w, ok := w.(*allocator.Waiter); ok && s.g.requests.enter() { // a goroutine for each request would cost more than the rest
-		w.Then(func(ranges []bus.Range, err error) {
-			defer s.g.requests.leave()
-			answer(ranges, err)
-		}, func() {
-			if !s.mayBorrow(c.Answer, c.req.Count) {
-				return
-			}
-			s.g.requests.start(func() {
-				if ranges, ok := s.borrow(c.Answer, c.Tag, c.req.Count); ok && w.Withdraw() {
-					defer s.g.requests.leave() // of the wait
-					s.g.counts.borrowed.Add(1)
-					s.succeed(c, ranges)
-				}
-			})
-		})
+	if !s.g.requests.enter() { // the generator stops: nothing waits any more, so this ends at once
+		answer(later.Wait(context.Background()))
 		return
 	}
-	later := func() { answer(s.wait(context.Background(), c.Answer, c.Tag, c.req.Count, w)) }
-	if !s.g.requests.start(later) {
-		later() // nothing waits any more, so this ends at once
-	}
+	s.await(c.Answer, c.req.Count, later, func(ranges []bus.Range, err error) {
+		defer s.g.requests.leave()
+		answer(ranges, err)
+	})
 }
 
-// wait waits for a request. If that takes long, it takes the IDs of another generator.
-func (s *service) wait(ctx context.Context, a Answer, tag string, n int64, w waiter) (ranges []bus.Range, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	slowAt := time.Now().Add(borrowSlow)
-	if w, ok := w.(*allocator.Waiter); ok {
-		slowAt = w.SlowAt()
-	}
-	var borrowed []bus.Range
-	slow := time.AfterFunc(time.Until(slowAt), func() {
+// await calls answer once. If a request waits for long, it takes the IDs of another generator.
+func (s *service) await(a Answer, n int64, later *allocator.Later, answer func([]bus.Range, error)) {
+	later.Then(answer, func() {
 		if s.kind == SnowflakeKind && s.healthy() == nil && !s.g.flakes.State().Blocked {
 			return // a large batch takes its time
 		}
-		s.g.tasks.do(func() {
-			if ranges, ok := s.borrow(a, tag, n); ok {
-				borrowed = ranges
-				cancel(errBorrowed)
+		if !s.mayBorrow(a, n) {
+			return
+		}
+		s.g.requests.start(func() {
+			if ranges, ok := s.borrow(a, a.Tag, n); ok && later.Withdraw() {
+				s.g.counts.borrowed.Add(1)
+				answer(ranges, nil)
 			}
 		})
 	})
-	defer slow.Stop()
-	ranges, err = w.Wait(ctx)
-	if err != nil && context.Cause(ctx) == errBorrowed {
-		s.borrowed(tag, n)
-		return borrowed, nil
-	}
-	return ranges, err
 }
 
 // succeed answers a request with IDs. If that takes long, it starts a goroutine, and returns no error.

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
@@ -21,7 +22,7 @@ import (
 func newSnowflakes(g *Generator) *service {
 	s := &service{
 		g: g, name: wire.ServiceSnowflake, kind: SnowflakeKind, description: "IDs of a time, a worker and a sequence number",
-		request: func(a Answer, _ string, n int64) ([]bus.Range, waiter, error) {
+		request: func(a Answer, _ string, n int64) ([]bus.Range, *allocator.Later, error) {
 			if why := g.noWorker(); why != nil {
 				return nil, nil, why
 			}
@@ -39,10 +40,10 @@ func newSnowflakes(g *Generator) *service {
 				return nil, w, err
 			}
 			ranges, w, err := g.flakes.Request(nil, n)
-			if w == nil { // a nil *Waiter must not become an interface that is not nil
+			if w == nil {
 				return ranges, nil, err
 			}
-			return nil, w, nil
+			return nil, &w.Later, nil
 		},
 		healthy: func() error {
 			if g.group.away.isShut(gateSnowflakes, time.Now()) {

@@ -22,10 +22,10 @@ func (s *service) take(ctx context.Context, tag string, n int64) ([]bus.Range, e
 	if s.g.concealer.isLarge(tag, n) && s.g.concealer.full(n) {
 		return nil, s.g.refused(a, allocator.ErrOverloaded)
 	}
-	ranges, waiter, err := s.request(a, tag, n)
-	if waiter != nil {
+	ranges, later, err := s.request(a, tag, n)
+	if later != nil {
 		a.Waited = true
-		s.g.requests.do(func() { ranges, err = s.wait(ctx, a, tag, n, waiter) })
+		s.g.requests.do(func() { ranges, err = s.wait(ctx, a, n, later) })
 	}
 	if err != nil && ctx.Err() == nil && lacksIDs(err) {
 		if borrowed, ok := s.borrow(a, tag, n); ok {
@@ -47,6 +47,22 @@ func (s *service) take(ctx context.Context, tag string, n int64) ([]bus.Range, e
 	default:
 		return nil, s.g.refused(a, err)
 	}
+}
+
+// wait returns what a request gets that waits.
+func (s *service) wait(ctx context.Context, a Answer, n int64, later *allocator.Later) (ranges []bus.Range, err error) {
+	done := make(chan struct{})
+	s.await(a, n, later, func(r []bus.Range, e error) {
+		ranges, err = r, e
+		close(done)
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+		later.Cancel(context.Cause(ctx))
+		<-done
+	}
+	return ranges, err
 }
 
 // startPatience is how long a caller in this process waits while the generator starts: less than the 2 s that callers
