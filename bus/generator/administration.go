@@ -44,8 +44,8 @@ type administration struct {
 	slots    chan struct{}
 	observe  func(Answer)
 	serving  func() bool
-	// age is how long ago NATS surely delivered. A request that comes now may be as old. ok is false if it may be older.
-	age func(now time.Time) (age time.Duration, ok bool)
+	// age is how old a request can be that is read now. See [away].
+	age func(now time.Time) (age time.Duration, settled bool)
 
 	// Set before the first request.
 	endpoints []adminEndpoint
@@ -147,13 +147,11 @@ func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
 func (d *administration) end(e adminEndpoint, header nats.Header, now time.Time) (time.Time, error) {
 	patience, err := readPatience(header.Get(wire.HeaderTimeout))
 	end := now.Add(patience - answerTime(patience))
-	settled := true
 	if e.kind == change {
-		var age time.Duration
-		age, settled = d.age(now)
+		age, _ := d.age(now)
 		end = end.Add(-age)
 	}
-	if err == nil && (!settled || !end.After(now)) {
+	if err == nil && !end.After(now) {
 		err = errLate
 	}
 	return end, err

@@ -105,7 +105,8 @@ type away struct {
 	lasted  time.Duration
 	lessons [lessons]lesson
 	round   int    // of lessons: an attempt that began in an earlier round does not count
-	unsure  bool   // it was away, and not stateHere since
+	unsure  bool   // it was away for longer than tooOld, and not stateHere since
+	before  moment // unsure: the newest heartbeat that had come back then
 	settled moment // when it last was stateHere after that
 	quiet   moment // no reconnect is needed before retry has passed since then
 	retry   time.Duration
@@ -273,13 +274,22 @@ func (a *away) lookLocked(now moment) {
 	}
 }
 
+// unsettledLocked reports whether messages may still come that were sent before it was away.
+func (a *away) unsettledLocked(now moment) bool {
+	return a.unsure || !a.settled.IsZero() && now.since(a.settled) < settles
+}
+
 // leaveLocked makes it away.
 func (a *away) leaveLocked(now moment, lasted time.Duration) {
 	if contact(a.state.Load()) != stateAway {
 		a.quiet, a.retry = now, deafAfter
 	}
-	a.ticked, a.left, a.lasted, a.unsure = now, a.last, lasted, true
+	a.ticked, a.left, a.lasted = now, a.last, lasted
 	if lasted > tooOld {
+		if !a.unsettledLocked(now) {
+			a.before = a.echoed
+		}
+		a.unsure = true
 		a.dropping.Store(true)
 	}
 	a.missLocked(theRecords, moment{})

@@ -113,14 +113,17 @@ func (a *away) reopened() {
 	}
 }
 
-// age is how old an operator's change can be that is read now. ok is false while nobody knows.
-func (a *away) age(now time.Time) (age time.Duration, ok bool) {
+// age is how old a message can be that is read now. It is not settled until all is read that the others sent while this
+// generator was away.
+func (a *away) age(now time.Time) (age time.Duration, settled bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := at(now)
 	a.lookLocked(m)
-	unsettled := a.unsure || !a.settled.IsZero() && m.since(a.settled) < settles
-	return m.since(a.echoed), !unsettled
+	if a.unsettledLocked(m) {
+		return m.since(a.before), false
+	}
+	return m.since(a.echoed), true
 }
 
 // steadySince returns since when this generator has heard all that the others sent. ok is false while it is away.

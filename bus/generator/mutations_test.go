@@ -137,7 +137,7 @@ func TestMutations(t *testing.T) {
 		{"an absence whose records are not known raises no alert", "TestAwayIsStale", []edit{{"away.go", "	do.stale = !a.stale && ", "	do.stale = false && !a.stale && "}}},
 		{"that alert never ends", "TestAwayIsStale", []edit{{"away.go", "	do.recovered = a.stale && ", "	do.recovered = false && a.stale && "}}},
 		{"a connection that hangs is kept", "TestAwayReconnects", []edit{{"away.go", "now.since(a.quiet) >= a.retry; do", "false; do"}}},
-		{"a change is carried out right after an absence", "TestAwayAge", []edit{{"gate.go", "m.since(a.settled) < settles", "m.since(a.settled) < 0"}}},
+		{"a change is carried out right after an absence", "TestAwayAge", []edit{{"away.go", "now.since(a.settled) < settles", "now.since(a.settled) < 0"}}},
 		{"snowflakes wait for a registry that does not answer", "TestSnowflakesWaitAtMostASecond", []edit{{"gate.go", "(ctx, gateFor, errUnchecked)", "(ctx, time.Minute, errUnchecked)"}}},
 		{"a service leaves after a short moment", "TestHealth", []edit{{"health.go", " && lasts >= leaveAfter", ""}}},
 		{"advance forgets what a peer knows", "TestAdvanceAsksAllThatRun", []edit{{"advance.go",

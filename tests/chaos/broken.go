@@ -133,8 +133,10 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name: "no-gate-after-a-silence",
 		why:  "A generator that stood still serves before it has asked what operators set, so callers get IDs below a new max_id.",
-		edits: []edit{{"bus/generator/gate.go",
-			"	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)\n", "	return false\n"}},
+		edits: []edit{
+			{"bus/generator/gate.go", "	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)\n", "	return false\n"},
+			{"bus/generator/away.go", "	if lasted > tooOld {", "	if false {"}, // else hardly any request is left
+		},
 		faults: []string{"op-frozen"},
 		stores: bothStores, checks: []string{"floor"},
 	},
