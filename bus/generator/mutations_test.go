@@ -56,6 +56,8 @@ func TestMutations(t *testing.T) {
 			"	for n := len(q.requests); n > 0; n-- {\n		<-q.requests\n	}\n", ""}}},
 		{"a service that is slow takes its share", "TestQueuesShare", []edit{{"queue.go",
 			"		q.depart()\n	case valveOpens:\n", "	case valveOpens:\n"}}},
+		{"what comes late is answered", "TestQueueDropsWhatComesLate", []edit{{"queue.go",
+			"dropAbove*q.valve.limit {", "99*q.valve.limit {"}}},
 		{"a service that was slow takes no requests any more", "TestQueuesShare", []edit{{"queue.go",
 			"if err := q.subscribe(); err != nil {\n			q.valve.shut", "if err := error(nil); err != nil {\n			q.valve.shut"}}},
 		{"answers in an overload come late", "TestValveInAnOverload", []edit{{"valve.go", "waiting > v.limit:", "waiting > 4*v.limit:"}}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -146,8 +147,9 @@ func (q *queue) look(now time.Time) {
 	}
 	q.dropped = dropped
 	if q.valve.shut && len(q.leaving) > 0 { // NATS still passes on what it took before
+		q.valve.most = max(q.valve.most, len(q.requests))
 		if len(q.requests) > dropAbove*q.valve.limit {
-			q.forsake()
+			q.unsubscribe()
 		}
 		return
 	}
@@ -225,16 +227,7 @@ func (q *queue) subscribe() error {
 	return nil
 }
 
-// forsake ends all departures at once. Requests on their way are lost.
-func (q *queue) forsake() {
-	for _, d := range q.leaving {
-		q.subs = append(q.subs, d.sub)
-	}
-	q.leaving = nil
-	q.unsubscribe()
-}
-
-// unsubscribe leaves the queue group at once. Requests on their way are lost.
+// unsubscribe leaves the queue group at once, also where it is draining. Requests on their way are lost.
 func (q *queue) unsubscribe() {
 	for _, sub := range q.subs {
 		if err := sub.Unsubscribe(); err != nil {
@@ -242,6 +235,7 @@ func (q *queue) unsubscribe() {
 		}
 	}
 	q.subs = nil
+	q.leaving = slices.DeleteFunc(q.leaving, func(d departure) bool { return d.sub.Unsubscribe() == nil })
 }
 
 // departed forgets subscriptions that have drained. If the server may still have one, it reconnects.

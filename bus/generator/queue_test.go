@@ -153,6 +153,28 @@ func TestQueueBeginsAgain(t *testing.T) {
 	}
 }
 
+// While a valve is shut, NATS still passes on what it took before. If that is too much, it is lost, because the answers
+// would come late.
+func TestQueueDropsWhatComesLate(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	q := startQueue(t, s, func() {})
+	q.do(func() {
+		sub, err := q.conn.ChanQueueSubscribe("q", bus.QueueGroup, q.requests)
+		if err != nil {
+			t.Error(err)
+		}
+		q.joined, q.valve = true, valve{shut: true, limit: 10, at: time.Now()}
+		q.leaving = []departure{{sub, 0}}
+		for n := 1; n <= 21; n++ {
+			q.requests <- &nats.Msg{Sub: sub}
+			if q.look(time.Now()); sub.IsValid() != (n <= 20) {
+				t.Errorf("%d requests wait, and it takes further ones: %v", n, sub.IsValid())
+			}
+		}
+	})
+}
+
 // Of two queues the slow one shuts its valve, and NATS gives what it does not take to the other one, so that no request
 // is refused. Then it is a member as before.
 func TestQueuesShare(t *testing.T) {

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -25,10 +26,15 @@ const (
 // How many may wait follows from the rate at which the service reads them. That is known only while some wait all the
 // time. The service cannot refuse requests itself, because to read one costs about as much as to answer it.
 //
+// What NATS has passed on when it closes still comes. That is much if the process stood still, or has a part of a
+// processor. Then it closes earlier the next time.
+//
 // It is not safe for concurrent use. The zero value is an open valve that has measured nothing.
 type valve struct {
 	shut  bool
 	limit int       // requests that may wait, by the last rate; 0: none was measured
+	level int       // it closes above it: less than limit if many requests came after the last closing; 0: limit
+	most  int       // requests that waited since it last closed
 	at    time.Time // when it last closed; zero: there is no overload
 
 	begun   time.Time // of the measurement
@@ -56,16 +62,19 @@ func (v *valve) served(waiting int) {
 func (v *valve) look(now time.Time, waiting int) verdict {
 	v.measure(now, waiting)
 	since := now.Sub(v.at)
+	v.most = max(v.most, waiting)
+	level := min(cmp.Or(v.level, v.limit), v.limit)
 	switch {
-	case v.shut && (waiting < v.limit/2 && since >= shutEvery || waiting < v.limit/8):
+	case v.shut && (waiting < level/2 && since >= shutEvery || waiting < v.limit/8):
 		v.shut = false
+		v.level = max(level*v.limit/max(v.most, 1), v.limit/8)
 		return valveOpens
 	case v.shut:
-	case v.limit > 0 && waiting > v.limit:
-		v.shut, v.at = true, now
+	case v.limit > 0 && waiting > level:
+		v.shut, v.at, v.most = true, now, waiting
 		return valveShuts
 	case !v.at.IsZero() && since > calm:
-		v.at = time.Time{}
+		v.at, v.level = time.Time{}, 0
 		return overloadEnds
 	}
 	return valveStays
