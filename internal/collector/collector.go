@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"time"
 )
 
 const (
@@ -21,6 +22,9 @@ const (
 	usual = 100
 	// most bounds what the heap can grow to if what is live grows at once, before the percentage follows.
 	most = 800
+	// restAfter is how long no collection may run until memory that is not used goes back to the system. A start with a
+	// million tags leaves as much garbage as it keeps, and then no collection comes for long.
+	restAfter = time.Minute
 )
 
 // Tune makes the collector run when the heap has doubled, but not below 32 MiB or an eighth of the memory limit
@@ -29,7 +33,7 @@ const (
 func Tune() {
 	once.Do(func() {
 		if !chosen(os.Getenv) {
-			(&tuner{floor: min(floor, containerLimit(os.DirFS("/"))/share), percent: usual}).follow()
+			(&tuner{floor: min(floor, containerLimit(os.DirFS("/"))/share), percent: usual, rest: time.AfterFunc(restAfter, release)}).follow()
 		}
 	})
 }
@@ -54,6 +58,7 @@ func percentFor(live, roots, floor uint64) int {
 type tuner struct {
 	floor   uint64
 	percent int
+	rest    *time.Timer // restAfter the last collection
 }
 
 // follow sets the percentage now and after each collection.
@@ -65,8 +70,22 @@ func (t *tuner) follow() {
 		debug.SetGCPercent(percent) // stops the program for a moment, so not for a change of a tenth
 		t.percent = percent
 	}
+	t.rest.Reset(restAfter)
 	// A collection finds the cycle dead. It has a pointer, because objects without one may share their memory.
 	runtime.AddCleanup(&cycle{}, (*tuner).follow, t)
 }
 
 type cycle struct{ _ *cycle }
+
+// release gives memory back to the system if much of it is not used.
+func release() {
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"}}
+	metrics.Read(samples)
+	if muchUnused(samples[0].Value.Uint64(), samples[1].Value.Uint64()) {
+		debug.FreeOSMemory() // it collects first, for which the program need not stop
+	}
+}
+
+// muchUnused reports whether what is free is worth a collection: a quarter of what is live, and more than a program at
+// rest needs.
+func muchUnused(free, live uint64) bool { return free > max(live/4, 2*floor) }

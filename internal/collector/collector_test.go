@@ -4,9 +4,11 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -92,7 +94,7 @@ func TestFollow(t *testing.T) {
 		debug.SetGCPercent(now)
 		return now
 	}
-	follower := &tuner{floor: floor, percent: usual}
+	follower := &tuner{floor: floor, percent: usual, rest: time.AfterFunc(restAfter, release)}
 	runtime.GC()
 	follower.follow()
 	testkit.Eventually(t, "a large percentage for a small heap", func() bool { return percent() > 2*usual })
@@ -101,4 +103,27 @@ func TestFollow(t *testing.T) {
 	runtime.KeepAlive(kept)
 	kept = nil
 	testkit.Eventually(t, "a large percentage again", func() bool { return percent() > 2*usual })
+}
+
+// A program that kept much for a moment does not keep the memory. One at rest does not collect for little.
+func TestRelease(t *testing.T) {
+	resident := func() uint64 {
+		sample := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	passing := make([]byte, 8*floor)
+	for i := range passing {
+		passing[i] = 1
+	}
+	runtime.KeepAlive(passing)
+	runtime.GC()
+	testkit.Eventually(t, "what was kept for a moment is free", func() bool { return resident() > 4*floor })
+	release()
+	if free := resident(); free > 2*floor {
+		t.Errorf("%d MiB are free, and kept", free/mib)
+	}
+	if muchUnused(floor, 0) || muchUnused(20*floor, 100*floor) {
+		t.Error("a collection for little")
+	}
 }
