@@ -14,8 +14,6 @@ const (
 	measureFor = 100 * time.Millisecond
 	// leastLimit requests may always wait. If they wait long the machine is slow, and would not be faster without them.
 	leastLimit = 500
-	// shutEvery is the time between two closings that the valve tries to keep, because each is work for NATS.
-	shutEvery = 250 * time.Millisecond
 	// calm is how long the valve must not close before an overload is over.
 	calm = 5 * time.Second
 )
@@ -32,10 +30,12 @@ const (
 // It is not safe for concurrent use. The zero value is an open valve that has measured nothing.
 type valve struct {
 	shut  bool
-	limit int       // requests that may wait, by the last rate; 0: none was measured
-	level int       // it closes above it: less than limit if many requests came after the last closing; 0: limit
-	most  int       // requests that waited since it last closed
-	at    time.Time // when it last closed; zero: there is no overload
+	limit int // requests that may wait, by the last rate; 0: none was measured
+	// What waits grows by more than the valve sees, because what NATS has passed on when it closes still comes.
+	opened int       // requests that waited when it last opened
+	level  int       // it closes when so many more wait; 0: at limit
+	most   int       // requests that waited since it last closed
+	at     time.Time // when it last closed; zero: there is no overload
 
 	begun   time.Time // of the measurement
 	read    int       // requests since
@@ -61,20 +61,19 @@ func (v *valve) served(waiting int) {
 // look returns what to do now, with so many requests that wait.
 func (v *valve) look(now time.Time, waiting int) verdict {
 	v.measure(now, waiting)
-	since := now.Sub(v.at)
 	v.most = max(v.most, waiting)
-	level := min(cmp.Or(v.level, v.limit), v.limit)
 	switch {
-	case v.shut && (waiting < level/2 && since >= shutEvery || waiting < v.limit/8):
-		v.shut = false
-		v.level = max(level*v.limit/max(v.most, 1), v.limit/8)
+	case v.shut && waiting < v.limit/2:
+		allowed, grew := cmp.Or(v.level, v.limit-v.opened), max(v.most-v.opened, 1)
+		v.level = min(max(allowed*(v.limit-waiting)/grew, v.limit/16), v.limit)
+		v.shut, v.opened = false, waiting
 		return valveOpens
 	case v.shut:
-	case v.limit > 0 && waiting > level:
+	case v.limit > 0 && (waiting > v.limit || v.level > 0 && waiting > v.opened+v.level):
 		v.shut, v.at, v.most = true, now, waiting
 		return valveShuts
-	case !v.at.IsZero() && since > calm:
-		v.at, v.level = time.Time{}, 0
+	case !v.at.IsZero() && now.Sub(v.at) > calm:
+		v.at, v.opened, v.level = time.Time{}, 0, 0
 		return overloadEnds
 	}
 	return valveStays
