@@ -14,7 +14,7 @@ type flooded struct {
 	in, refused        int         // requests
 	closings           int
 	oldest             time.Duration // of those that were read
-	opened, overloaded bool
+	overloaded         bool
 }
 
 // pass lets so much time pass, in which so many requests come in a ms.
