@@ -8,13 +8,13 @@ import (
 // flooded is a service that reads so many requests a ms, and its valve, in virtual time.
 type flooded struct {
 	valve
-	perMS              int
-	now                time.Time
-	came               []time.Time // of the requests that wait
-	in, refused        int         // requests
-	closings           int
-	oldest             time.Duration // of those that were read
-	overloaded         bool
+	perMS       int
+	now         time.Time
+	came        []time.Time // of the requests that wait
+	in, refused int         // requests
+	closings    int
+	oldest      time.Duration // of those that were read
+	overloaded  bool
 }
 
 // pass lets so much time pass, in which so many requests come in a ms.
