@@ -86,7 +86,7 @@ func (d *Database) meaning(ctx context.Context, err error) error {
 	}
 	what := "MySQL"
 	switch {
-	case ctx.Err() != nil && errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded): // of ctx, or of a dial that ends a little earlier
 		what = "MySQL did not answer in time"
 	case errors.Is(err, mysql.ErrInvalidConn): // its own text says nothing
 		what = "the connection to MySQL broke, or nothing came from it in time"
