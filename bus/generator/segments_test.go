@@ -240,7 +240,7 @@ func TestOverloaded(t *testing.T) {
 // A start loads more tags of the last day ahead than events can wait: no refill event is dropped.
 func TestStartLoadsManyTags(t *testing.T) {
 	t.Parallel()
-	const tags = 30_000
+	const tags = 15_000
 	store := memory(t)
 	for i := range tags {
 		name := strconv.Itoa(i)
