@@ -144,6 +144,9 @@ func (s *service) mayBorrow(a Answer, n int64) bool {
 // borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
 // one.
 func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok bool) {
+	if !s.mayBorrow(a, n) { // else each request would put off the next question, and under load nobody would be asked again
+		return nil, false
+	}
 	s.borrowing.Add(1)
 	defer s.borrowing.Add(-1)
 	ctx, cancel := context.WithDeadline(context.Background(), a.begun.Add(borrowWithin))
