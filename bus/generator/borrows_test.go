@@ -39,6 +39,16 @@ func TestNobodyIsAskedForAMoment(t *testing.T) {
 	}
 }
 
+// A request that comes while nobody is asked does not put off the next question. Else many of them would for ever.
+func TestNextQuestion(t *testing.T) {
+	g := &Generator{group: newGroup("me"), alloc: allocator.New(allocator.Config{})}
+	s, now := newSegments(g), time.Now()
+	g.borrows.note(now, "order", "", 1)
+	if _, ok := s.borrow(Answer{Tag: "order", begun: now}, "order", 1); ok || !g.borrows.of["order"].until.Equal(now.Add(askAgain)) {
+		t.Errorf("the next question is %v after a request", time.Until(g.borrows.of["order"].until))
+	}
+}
+
 // The peer that lent IDs of the tag last is asked first, and one that has just not answered last. One of another
 // installation, or that cannot serve, is not asked.
 func TestLenders(t *testing.T) {

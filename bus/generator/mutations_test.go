@@ -210,7 +210,7 @@ func TestMutations(t *testing.T) {
 			"		later.Cancel(errLacks)\n", ""}}},
 		{"a generator that cannot refill says that it can", "TestLendsFromMemory", []edit{{"lend.go",
 			"refills = refills && more", "_ = more"}}},
-		{"a request that asks nobody puts off the next question", "TestSnowflakesOfAnother",
+		{"a request that asks nobody puts off the next question", "TestNextQuestion",
 			[]edit{{"borrow.go", "	if !s.mayBorrow(a, n) { // else", "	if false { // else"}}},
 		{"peers that have no IDs are asked to refill one after the other for ever", "TestNobodyIsAskedForAMoment",
 			[]edit{{"borrow.go", "return n < known.lacked || !now.Before(known.until)", "return true || known.lacked > n"}}},
