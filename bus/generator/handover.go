@@ -184,7 +184,7 @@ func (g *Generator) handOver(ctx context.Context) {
 		}
 		tags = append(left, tags...)
 	}
-	if ids > 0 || len(tags) > 0 {
+	if ids > 0 {
 		g.log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", len(tags))
 	}
 }
