@@ -132,9 +132,9 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 	b.trimLocked()
 }
 
-// discardLocked drops the segments that overlap r, which another generator holds too, a pending one included, and returns
-// them as they were reserved, and so the last range that was used up, once. What the run that claimed r has handed over
-// is no overlap.
+// discardLocked drops the segments that overlap r, which another generator holds too, a pending one included, and
+// returns them as they were reserved, and so the last range that was used up, once. What the run that claimed r has
+// handed over is no overlap.
 func (b *buffer) discardLocked(r Range, run string) (held []Range) {
 	if b.pending.Overlaps(r) {
 		held, b.pending = append(held, b.pending), Range{}

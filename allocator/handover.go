@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// A generator that stops hands its unused IDs over to others, so that they are no gap. Each range goes to one generator,
-// once, after it has left memory: if the message is lost, it is a gap.
+// A generator that stops hands its unused IDs over to others, so that they are no gap. Each range goes to one
+// generator, once, after it has left memory: if the message is lost, it is a gap.
 //
 //	the one that stops, after Run has returned    Unused → (the other: Room) → Yield → (the other: Accept)
 //

@@ -40,8 +40,8 @@ func claimOf(a *allocator.Allocator, run string, r allocator.Range) {
 	synctest.Wait()
 }
 
-// What a generator that stops has in memory is handed out by another one, oldest IDs first, each once. It stays the claim
-// of the run that made it, also when it goes on to a third generator.
+// What a generator that stops has in memory is handed out by another one, oldest IDs first, each once. It stays the
+// claim of the run that made it, also when it goes on to a third generator.
 func TestHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100, "other")
@@ -219,8 +219,8 @@ func TestAcceptIsBounded(t *testing.T) {
 	})
 }
 
-// The store was set back, so a generator claims what another one hands over, at the same moment or before. Nothing comes
-// twice.
+// The store was set back, so a generator claims what another one hands over, at the same moment or before. Nothing
+// comes twice.
 func TestAcceptWhatIsClaimed(t *testing.T) {
 	for name, first := range map[string]bool{"before": true, "at that moment": false} {
 		inBubble(t, name, func(t *testing.T) {

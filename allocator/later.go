@@ -26,15 +26,16 @@ type Later struct {
 	timer  *time.Timer          // is due at slowAt, then at the deadline
 }
 
-// Begin makes the zero Later wait: until the deadline at most, and from slowAt on it counts as slow. gaveUp is called with the lock when the request ends by itself, with the reason,
-// which is nil if it is withdrawn. It takes the request out of the queue and returns the error for the caller.
+// Begin makes the zero Later wait: until the deadline at most, and from slowAt on it counts as slow. gaveUp is called
+// with the lock when the request ends by itself, with the reason, which is nil if it is withdrawn. It takes the request
+// out of the queue and returns the error for the caller.
 func (l *Later) Begin(lock sync.Locker, slowAt, deadline time.Time, gaveUp func(error) error) {
 	l.lock, l.slowAt, l.deadline, l.gaveUp = lock, slowAt, deadline, gaveUp
 }
 
-// Then calls f once with the IDs, all that were asked for, or with an error. If the request still waits when it
-// counts as slow, because another generator may help, it calls slow first, unless that is nil. f must not block: the requests that one claim serves
-// are answered one after the other. Call Then once, or else Wait.
+// Then calls f once with the IDs, all that were asked for, or with an error. If the request still waits when it counts
+// as slow, because another generator may help, it calls slow first, unless that is nil. f must not block: the requests
+// that one claim serves are answered one after the other. Call Then once, or else Wait.
 func (l *Later) Then(f func([]Range, error), slow func()) {
 	l.lock.Lock()
 	ended := l.ended

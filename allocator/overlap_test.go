@@ -197,7 +197,8 @@ func TestOverlapWhileAsked(t *testing.T) {
 	}
 }
 
-// TestOverlapUnderBatch: what is saved for a batch that waits for more is dropped, too. The batch is served from others.
+// TestOverlapUnderBatch: what is saved for a batch that waits for more is dropped, too. The batch is served from
+// others.
 func TestOverlapUnderBatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 10)

@@ -137,8 +137,8 @@ func (a *Allocator) unusable(s Stored, why error, isNew bool) {
 }
 
 // overlap notes that another run has claimed a range; no run: one that is not known any more. If this generator holds
-// the same IDs, and not from that run, the store went backwards unnoticed. Then it drops what is left of them, and pushes
-// its own record, so that the other one drops the rest too. It reports whether it held any.
+// the same IDs, and not from that run, the store went backwards unnoticed. Then it drops what is left of them, and
+// pushes its own record, so that the other one drops the rest too. It reports whether it held any.
 func (a *Allocator) overlap(tag string, r Range, run string) bool {
 	b := a.lockedBuffer(tag)
 	if b == nil {

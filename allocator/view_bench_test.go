@@ -16,8 +16,8 @@ import (
 )
 
 // BenchmarkRequestBesideViews shows how long requests from memory take while another goroutine looks at all of 500,000
-// tags without a pause: none may wait for that. Where the processors are busy, they also wait for these: compare it with
-// the same where the other goroutine only computes, and see how long requests waited for locks.
+// tags without a pause: none may wait for that. Where the processors are busy, they also wait for these: compare it
+// with the same where the other goroutine only computes, and see how long requests waited for locks.
 func BenchmarkRequestBesideViews(b *testing.B) {
 	const tags = 500_000
 	names := make([]string, tags)

@@ -215,8 +215,8 @@ func (a *away) tick(now moment) {
 	}
 }
 
-// todo is what the generator does after next.
-type todo struct {
+// decision is what next decides.
+type decision struct {
 	state     contact
 	lasted    time.Duration // stateAway: how long it had stood still, or not heard a heartbeat
 	reconnect bool
@@ -229,11 +229,11 @@ type todo struct {
 }
 
 // next returns what to do, each once.
-func (a *away) next(now moment) (do todo) {
+func (a *away) next(now moment) (do decision) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lookLocked(now)
-	do = todo{state: contact(a.state.Load()), lasted: a.lasted, round: a.round, patience: learnPatience}
+	do = decision{state: contact(a.state.Load()), lasted: a.lasted, round: a.round, patience: learnPatience}
 	for what := range a.lessons {
 		l, pause := &a.lessons[what], learnAgain
 		if l.shut(now) {

@@ -24,7 +24,7 @@ type contactWorld struct {
 	lag   time.Duration // until a heartbeat comes back
 	under []uint64      // heartbeats on their way
 	beats time.Duration
-	did   []todo // what next said, without what says nothing
+	did   []decision // what next said, without what says nothing
 }
 
 func newContactWorld() *contactWorld {
@@ -69,7 +69,7 @@ func (w *contactWorld) beat() {
 	}
 }
 
-func (w *contactWorld) step() todo {
+func (w *contactWorld) step() decision {
 	do := w.next(w.now)
 	if do.reconnect || do.stale || do.recovered || do.learn != [lessons]bool{} {
 		w.did = append(w.did, do)

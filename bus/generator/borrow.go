@@ -17,8 +17,8 @@ import (
 )
 
 // A generator that lacks the IDs for a request takes them from a peer, and answers the caller itself. So each request
-// has one answer: if a message between the generators is lost, the request ends in the error that it would have had, and
-// the IDs are a gap.
+// has one answer: if a message between the generators is lost, the request ends in the error that it would have had,
+// and the IDs are a gap.
 //
 //	service.borrow      asks the peers one after the other
 //	├── borrows.mayAsk   nobody had so many a moment ago: ask no one
@@ -184,8 +184,8 @@ func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok 
 	return nil, false
 }
 
-// lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they are asked. Those that
-// have just not answered come last.
+// lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they are asked. Those
+// that have just not answered come last.
 func (g *Generator) lenders(tag string, offers func(heartbeat) bool) (runs []string) {
 	now, own := time.Now(), g.membership.installation()
 	if own == "" { // it cannot know yet which peers have IDs of the same tags

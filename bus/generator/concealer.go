@@ -30,8 +30,8 @@ const (
 // any tag. Only an answer to a caller has IDs: the numbers after the tag's permutation.
 //
 // It bounds the work on batches, which takes as long as they have IDs. That is not done where requests are read. So
-// these do not wait for it, and no [valve] would bound it. What it refuses is an overload, too. Its methods are safe for
-// concurrent use.
+// these do not wait for it, and no [valve] would bound it. What it refuses is an overload, too. Its methods are safe
+// for concurrent use.
 type concealer struct {
 	keys       Keys
 	conn       *nats.Conn

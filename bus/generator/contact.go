@@ -106,7 +106,7 @@ func (g *Generator) watchAway(ctx context.Context, connected <-chan nats.Status)
 }
 
 // alertStale publishes that requests go on although the records are not known, and the end of it.
-func (g *Generator) alertStale(do todo) {
+func (g *Generator) alertStale(do decision) {
 	switch {
 	case do.stale:
 		if do.why == nil {

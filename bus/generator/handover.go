@@ -29,8 +29,8 @@ const (
 	handOverWithin = time.Second
 	roomWithin     = 300 * time.Millisecond
 	giveWithin     = time.Second
-	// mostHandedOver bounds the tags of a message, and giftSize is the most that one of them takes, in bytes: its name, and
-	// eight ranges.
+	// mostHandedOver bounds the tags of a message, and giftSize is the most that one of them takes, in bytes: its name,
+	// and eight ranges.
 	mostHandedOver = 256
 	giftSize       = 1200
 	// maxRooms bounds the tokens.

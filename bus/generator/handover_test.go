@@ -77,8 +77,8 @@ func TestHandOverLeavesNoGap(t *testing.T) {
 	})
 }
 
-// Callers ask while a generator stops and another one goes on. Each gets an ID, and none comes twice: what comes after the
-// hand-over is borrowed.
+// Callers ask while a generator stops and another one goes on. Each gets an ID, and none comes twice: what comes after
+// the hand-over is borrowed.
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -161,8 +161,8 @@ func heir(t *testing.T, nc *nats.Conn, r *running, installation string) (rooms, 
 	return rooms, gifts
 }
 
-// If the receiver does not answer, the IDs are a gap: they are sent to no one again. A generator of another installation
-// gets none.
+// If the receiver does not answer, the IDs are a gap: they are sent to no one again. A generator of another
+// installation gets none.
 func TestHandOverOnce(t *testing.T) {
 	t.Parallel()
 	for installation, want := range map[string]int64{"own": 1, "other": 0} {
@@ -184,8 +184,8 @@ func TestHandOverOnce(t *testing.T) {
 	}
 }
 
-// A generator takes IDs over from those of its installation alone, once for each token that it gave, while it serves and
-// knows what operators set.
+// A generator takes IDs over from those of its installation alone, once for each token that it gave, while it serves
+// and knows what operators set.
 func TestReceives(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)

@@ -74,8 +74,8 @@ func (g *Generator) lend(s *service, req takeRequest) (ranges []bus.Range, refil
 	return ranges, refills, err
 }
 
-// lends reports whether this generator may give IDs to the peer that asks. Before it serves, it does not hear its peers.
-// In another installation the tag has other IDs.
+// lends reports whether this generator may give IDs to the peer that asks. Before it serves, it does not hear its
+// peers. In another installation the tag has other IDs.
 func (g *Generator) lends(req takeRequest) bool {
 	return g.phase.serving.Load() && req.Installation == g.membership.installation()
 }

@@ -48,8 +48,8 @@ func (a *lostAlerts) run(ctx context.Context) {
 	}
 }
 
-// publish publishes what the stream lacks, until the stream does not answer. When it answers again, the peers may return
-// with it: so they are heard first.
+// publish publishes what the stream lacks, until the stream does not answer. When it answers again, the peers may
+// return with it: so they are heard first.
 func (a *lostAlerts) publish(ctx context.Context, here bool) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

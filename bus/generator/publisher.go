@@ -151,8 +151,8 @@ func (p *publisher) deliver(ctx context.Context, batch []*nats.Msg) (left []*nat
 	}
 }
 
-// attempt publishes each event of a batch once. It returns those that the stream may lack, in their order, and the error
-// of one of them. An event that the stream will never accept is dropped, so that it does not delay the next ones.
+// attempt publishes each event of a batch once. It returns those that the stream may lack, in their order, and the
+// error of one of them. An event that the stream will never accept is dropped, so that it does not delay the next ones.
 func (p *publisher) attempt(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

@@ -124,7 +124,7 @@ func TestEventsWait(t *testing.T) {
 	<-followed
 }
 
-// taking is a JetStream that notes what is published, and fails as it is told.
+// taking is a JetStream that notes what is published, and fails when a test says so.
 type taking struct {
 	jetstream.JetStream
 	fail func(msg *nats.Msg) (stored bool, err error)
@@ -167,8 +167,8 @@ func TestFlushKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// Attempts fail at random, some of them after the stream has the event. Each event is in the stream once, and those of a
-// key in their order.
+// Attempts fail at random, some of them after the stream has the event. Each event is in the stream once, and those of
+// a key in their order.
 func TestRetriesKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
