@@ -248,10 +248,11 @@ func TestOldStore(t *testing.T) {
 		t.Errorf("Open: %v", err)
 	}
 
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"},
-		Replicas: 3}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Eventually(t, "all servers take a stream", func() bool {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"},
+			Replicas: 3})
+		return err == nil
+	})
 	cfg := Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}
 	waits := allocator.ErrUnavailable
 	for waited, want := range map[time.Duration]error{0: waits, oldStoreHidden / 2: waits, oldStoreHidden: nil} {
