@@ -16,13 +16,16 @@ const (
 	rowsAtOnce = 16
 	// fewRows is how many rows may vanish at once without a doubt about the table.
 	fewRows = 10
+	// goneFor is how long a row must have been gone at least: longer than a creation takes, which writes the record first,
+	// and which a start repeats every few seconds.
+	goneFor = 15 * time.Second
 )
 
 // poll keeps the rows of a database and the records equal. One generator does it for all; see [Config].Leads.
 //
 //	row    record                 what happens
 //	there  none                   the record is made, above all that anybody knows (P1)
-//	gone   there, in two polls    leaf_mark keeps how far it was, then the record becomes a tombstone (P2)
+//	gone   there, for a while     leaf_mark keeps how far it was, then the record becomes a tombstone (P2)
 //	there  tombstone              alive again, above all that was in use (P3)
 //	above  below, in two polls    the record rises to what the row was at first: SQL moved it (P4)
 //	below  above                  the row is raised: the database went backwards (P5)
@@ -37,17 +40,17 @@ type poll struct {
 
 	// Of run.
 	round   uint8
-	ahead   map[string]int64 // P4: rows above their record in the last poll
-	missing map[string]bool  // P2: records without a row in the last poll
-	shadows map[string]bool  // P6: rows of strict and opaque tags
-	doubted bool             // so many rows were gone that nothing was removed
-	warned  bool             // of rows that cannot be served
+	ahead   map[string]int64     // P4: rows above their record in the last poll
+	missing map[string]time.Time // P2: when the row of a record was first missed, in all polls since
+	shadows map[string]bool      // P6: rows of strict and opaque tags
+	doubted bool                 // so many rows were gone that nothing was removed
+	warned  bool                 // of rows that cannot be served
 }
 
 // run polls until the allocator is closed.
 func (p *poll) run() {
 	a := p.a
-	p.ahead, p.missing, p.shadows = make(map[string]int64), make(map[string]bool), make(map[string]bool)
+	p.ahead, p.missing, p.shadows = make(map[string]int64), make(map[string]time.Time), make(map[string]bool)
 	for synced, lost := false, false; ; {
 		wait := a.cfg.Refresh
 		ctx, cancel := context.WithTimeout(a.ctx, max(a.cfg.Refresh, attemptTimeout))
@@ -72,6 +75,9 @@ func (p *poll) run() {
 			p.doubted = false
 		case err == nil:
 			err = p.once(a.ctx)
+		}
+		if err != nil { // while the database was away no creation could end
+			clear(p.missing)
 		}
 		cancel()
 		p.polled.Store(err == nil && !p.doubted)
@@ -136,7 +142,7 @@ func (p *poll) once(ctx context.Context) error {
 	}
 	gone, unmarked := index.unpolled(p.round)
 	question = append(question, unmarked...)
-	missing := make(map[string]bool)
+	now, missing := time.Now(), make(map[string]time.Time)
 	doubted := len(gone)+rows >= fewRows && len(gone) > rows
 	if doubted && !p.doubted {
 		p.a.cfg.Log.Error("more than half of the rows are gone from the database: was the table emptied or replaced? "+
@@ -147,8 +153,12 @@ func (p *poll) once(ctx context.Context) error {
 	}
 	p.doubted = doubted
 	for _, name := range gone {
-		missing[name] = true
-		if p.missing[name] && !doubted {
+		since, was := p.missing[name]
+		if !was {
+			since = now
+		}
+		missing[name] = since
+		if now.Sub(since) >= goneFor && !doubted {
 			question = append(question, name)
 		}
 	}
@@ -240,9 +250,6 @@ func (p *poll) settle(ctx context.Context, name string, ahead int64) error {
 	case s.Deleted && row.MaxID == 0: // P6
 		return a.cfg.Numbers.Mark(ctx, name, end, KindTrend)
 	case row.MaxID == 0: // P2
-		if age := time.Since(s.Updated); age >= 0 && age < 2*a.cfg.Refresh { // below 0: another clock is ahead
-			return nil // its creation may be under way
-		}
 		// Nothing is removed: SQL may have made the row again.
 		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {
 			return err

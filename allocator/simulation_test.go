@@ -126,5 +126,5 @@ var happening = map[string]int64{
 	"database restored": 300, "records restored": 300, "records lost": 50, "record damaged": 70,
 	"deleted by SQL": 600, "inserted by SQL": 400, "command set": 3000, "command delete": 1500,
 	"command create": 1400, "uncertain command": 150, "named": 1000, "silent": 200,
-	"passed on": 50_000, "repeated, as nobody knew": 20,
+	"passed on": 50_000, "repeated, as nobody knew": 1,
 }

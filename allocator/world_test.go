@@ -46,7 +46,7 @@ type gen struct {
 }
 
 // join returns one more generator. It follows nothing, and hears nothing, before start.
-func (w *world) join(run string) *gen {
+func (w *world) join(run string, change ...func(*allocator.Config)) *gen {
 	g := &gen{w: w, index: allocator.NewIndex(), leads: true}
 	cfg := allocator.Config{
 		Records: &genRecords{w.records.Open(), g}, Index: g.index, Node: "node of " + run, Run: run, Log: testkit.Quiet, Keys: g,
@@ -61,6 +61,9 @@ func (w *world) join(run string) *gen {
 	}
 	if w.numbers != nil {
 		cfg.Numbers = &genNumbers{w.numbers, g}
+	}
+	for _, f := range change {
+		f(&cfg)
 	}
 	g.Allocator = allocator.New(cfg)
 	w.t.Cleanup(func() {
@@ -121,7 +124,7 @@ func (g *gen) called(writes bool) (calls []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, call := range g.calls {
-		if !writes || call != "load" && call != "peek" {
+		if !writes || call != "load" && call != "peek" && call != "rows" {
 			calls = append(calls, call)
 		}
 	}
@@ -225,6 +228,10 @@ func (n *genNumbers) Mark(ctx context.Context, tag string, mark int64, kind stri
 
 func (n *genNumbers) Remove(ctx context.Context, tag string, mark int64, kind string) error {
 	return n.g.call("remove", func() error { return n.MemoryNumbers.Remove(ctx, tag, mark, kind) })
+}
+
+func (n *genNumbers) Rows(ctx context.Context, f func(allocator.Row)) error {
+	return n.g.call("rows", func() error { return n.MemoryNumbers.Rows(ctx, f) })
 }
 
 // make makes a tag with its row, as the record says.
