@@ -17,7 +17,7 @@ var pollMutations = []mutation{
 	{name: "P2: a row that SQL made again is removed", by: "TestRowIsBack", edits: []edit{
 		{"poll.go", "a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {", "a.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {"}}},
 	{name: "P2: a creation that is under way is undone", by: "TestNewTagWithoutRow", edits: []edit{
-		{"poll.go", "goneFor = 15 *", "goneFor = 13 *"}}},
+		{"poll.go", "goneFor = 10 *", "goneFor = 8 *"}}},
 	{name: "P2: a creation cannot end while the database is away", by: "TestNewTagWithoutRow", edits: []edit{
 		{"poll.go", "			clear(p.missing)\n		}\n		cancel()", "		}\n		cancel()"}}},
 	{name: "P2: a table that was emptied removes all tags", by: "TestDoubt", edits: []edit{

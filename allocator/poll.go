@@ -18,7 +18,7 @@ const (
 	fewRows = 10
 	// goneFor is how long a row must have been gone at least: longer than a creation takes, which writes the record first,
 	// and which a start repeats every few seconds.
-	goneFor = 15 * time.Second
+	goneFor = 10 * time.Second
 )
 
 // poll keeps the rows of a database and the records equal. One generator does it for all; see [Config].Leads.

@@ -257,12 +257,12 @@ func TestNewTagWithoutRow(t *testing.T) {
 		w.make(allocator.Tag{Name: "other"})
 		w.make(allocator.Tag{Name: "order"})
 		w.numbers.DeleteRow("order")
-		time.Sleep(14 * time.Second)
+		time.Sleep(9 * time.Second)
 		g.failing("rows", allocator.ErrUnavailable)
 		time.Sleep(time.Minute)
 		g.on(nil, nil)
-		if time.Sleep(14 * time.Second); w.record("order").Deleted {
-			t.Error("a record is a tombstone, and its row could be made for 14 s")
+		if time.Sleep(9 * time.Second); w.record("order").Deleted {
+			t.Error("a record is a tombstone, and its row could be made for 9 s")
 		}
 		if time.Sleep(3 * time.Second); !w.record("order").Deleted || w.record("other").Deleted {
 			t.Errorf("the records are %+v and %+v", w.record("order"), w.record("other"))

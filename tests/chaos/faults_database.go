@@ -117,7 +117,7 @@ var databaseFaults = []*fault{
 			for range 1 + s.IntN(3) {
 				end := s.excuseUnknown(tag)
 				s.sql("DELETE FROM leaf_alloc WHERE biz_tag = '" + tag + "'")
-				s.last(0, 5*time.Second)
+				s.last(0, 15*time.Second) // after ten the tag is deleted
 				// A generator that starts makes a tag that is missing.
 				s.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('" + tag +
 					"', 1, 20) ON DUPLICATE KEY UPDATE max_id = 1")
