@@ -118,11 +118,6 @@ func (c *Client) RevealIDs(ctx context.Context, tag string, ids ...bus.ID) ([]bu
 	return r.Numbers, err
 }
 
-// Claims returns how far tags are claimed.
-func (c *Client) Claims(ctx context.Context, req ClaimsRequest) (ClaimsPage, error) {
-	return call[ClaimsPage](ctx, c, SubjectClaims, req)
-}
-
 // States returns the states of all generators that answer, sorted by node. It takes half a second
 // longer than the last answer. If the context ends before that, States returns its error and the
 // states that came.

@@ -15,8 +15,6 @@ const (
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"
 
-	SubjectClaims = "leaf.admin.claims"
-
 	SubjectBuffers = "leaf.admin.buffers" // every generator answers
 	SubjectKnown   = "leaf.admin.known"   // every generator answers
 )

@@ -1,256 +1,137 @@
 package audit
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
-const (
-	// claimsAtOnce is how many tags one request names.
-	claimsAtOnce = 250
-	// mostDoubts is how many tags may contradict themselves in an audit of all tags before it only names the tags. Up to
-	// then it reads the events of each one again, to name the claims.
-	mostDoubts = 100
-	// replicaLag is how long an audit waits before it reads suspicious records again.
-	replicaLag = time.Second
-)
-
-// Source is where an audit reads. [FromClient] returns one.
+// Source is where an audit reads. [kvstore.AuditSource] returns one.
 type Source struct {
-	JS     jetstream.JetStream
-	Claims func(context.Context, admin.ClaimsRequest) (admin.ClaimsPage, error)
-	// Workers and States are for audits of all tags.
+	JS jetstream.JetStream
+	// Records calls f with the record of a tag, or with those of all tags if tag is "". It reads at least what was
+	// written before it was called, also if a replica of the bucket lags behind.
+	Records func(ctx context.Context, tag string, f func(Record)) error
+	// Workers and States are for audits of all tags, and for traces of snowflakes.
 	Workers func(context.Context, admin.WorkersRequest) (admin.WorkersPage, error)
 	States  func(context.Context) ([]admin.State, error)
-	// Reveal is for IDs of opaque tags.
+	// Reveal is for IDs of opaque tags: it needs the right to use leaf.admin.tags.reveal.
 	Reveal func(context.Context, admin.RevealRequest) (admin.Revealed, error)
 
-	lag, stall time.Duration // of tests; 0: replicaLag and readStall
+	lag time.Duration // of tests; 0: replicaLag
 }
 
 // Options say what to audit.
 type Options struct {
 	Tags []string // only these; empty: all tags, and the workers
 	// Taken are IDs that callers got; nil: none. Their tags are audited too.
-	Taken           *Taken
-	TakenSnowflakes *Runs // snowflakes that callers got; nil: none
+	Taken *Taken
 	// Progress is called often, with the name of what is read and how much of it is done.
 	Progress func(what string, done, total uint64)
-}
-
-// Report is what an audit found.
-type Report struct {
-	// Events is how many events were read, Since when the oldest of them was published.
-	Events  int64         `json:"events"`
-	Since   time.Time     `json:"since,omitzero"`
-	Tags    []TagAudit    `json:"tags"`
-	Workers []WorkerAudit `json:"workers,omitempty"`
-	Taken   *TakenReport  `json:"taken,omitempty"`
-	// TakenSnowflakes says what became of the snowflakes that callers got. Unreported are those of which it is not
-	// recorded who held the worker at their time.
-	TakenSnowflakes *TakenReport `json:"taken_snowflakes,omitempty"`
-	// Contradictions are those of tags, workers and what was taken, together.
-	Contradictions []Contradiction `json:"contradictions"`
 }
 
 // auditor is an audit that runs.
 type auditor struct {
 	Source
 	Options
-	report  Report
-	tags    map[string]*tagTrail
-	workers map[int64]*workerTrail
-	nodes   map[string]*node // the generators
-	last    uint64           // highest sequence of an event that was read
-	// What the registry says.
-	records     map[int64]admin.Worker
-	layout      snowflake.Layout
-	everyRecord bool // the registry has the records of all workers
+	report Report
+	tags   map[string]*tagTrail
 }
 
-// Run audits. It changes nothing, and may run while generators claim. Its errors are those of reading: contradictions
-// are in the report.
+// Run audits. It may run while generators claim. Its errors are those of reading: contradictions are in the report.
 func Run(ctx context.Context, from Source, o Options) (*Report, error) {
-	a := &auditor{Source: from, Options: o, report: Report{Contradictions: []Contradiction{}},
-		tags: make(map[string]*tagTrail), nodes: make(map[string]*node)}
+	a := &auditor{Source: from, Options: o, tags: make(map[string]*tagTrail)}
+	a.report.Contradictions = []Contradiction{}
 	if a.Progress == nil {
 		a.Progress = func(string, uint64, uint64) {}
 	}
-	if err := a.choose(); err != nil {
+	names, err := a.names()
+	if err != nil {
 		return nil, err
 	}
-	if o.Taken != nil {
-		if err := a.revealTaken(ctx); err != nil {
+	for _, name := range names { // all events before the first record
+		if err := a.readEvents(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	if err := a.readEvents(ctx); err != nil {
-		return nil, err
+	for _, name := range names {
+		err := a.Records(ctx, name, func(r Record) {
+			if name != "" || !r.Deleted || a.tags[r.Tag] != nil { // a deleted tag that no event names is not listed
+				a.tag(r.Tag).record = r
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	if err := a.readClaims(ctx); err != nil {
-		return nil, err
+	for _, name := range slices.Sorted(maps.Keys(a.tags)) {
+		audit := a.tags[name].audit(name)
+		a.report.Tags = append(a.report.Tags, audit)
+		a.report.Contradictions = append(a.report.Contradictions, audit.Contradictions...)
+		a.Progress("tags", uint64(len(a.report.Tags)), uint64(len(a.tags)))
 	}
-	if a.Source.Workers != nil && (len(o.Tags) == 0 || o.TakenSnowflakes != nil) {
+	if len(o.Tags) == 0 && a.Source.Workers != nil {
 		if err := a.readWorkers(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if o.Taken != nil {
-		a.compareTaken()
+		err = a.compareTaken(ctx)
 	}
-	if o.TakenSnowflakes != nil {
-		if err := a.checkSnowflakes(ctx); err != nil {
+	return &a.report, err
+}
+
+// names returns the tags to read, each once; only "" for all. Those of Taken are audited even if nothing is known of
+// them.
+func (a *auditor) names() ([]string, error) {
+	names := slices.Clone(a.Tags)
+	if a.Taken != nil {
+		names = append(names, a.Taken.names()...)
+	}
+	for _, name := range names {
+		if err := allocator.CheckTag(name); err != nil { // it might be a pattern of NATS
 			return nil, err
 		}
+		a.tag(name)
 	}
-	return &a.report, nil
+	if len(a.Tags) == 0 {
+		return []string{""}, nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names))), nil
 }
 
-// choose adds the tags of Taken to those that are audited, and drops repeated names.
-func (a *auditor) choose() error {
-	all := len(a.Tags) == 0
-	if a.Taken != nil {
-		for _, tag := range a.Taken.names() {
-			a.tag(tag)
-			if !all {
-				a.Tags = append(slices.Clip(a.Tags), tag)
-			}
-		}
+func (a *auditor) tag(name string) *tagTrail {
+	t := a.tags[name]
+	if t == nil {
+		t = &tagTrail{}
+		a.tags[name] = t
 	}
-	for _, tag := range a.Tags {
-		if err := allocator.CheckTag(tag); err != nil { // it might be a pattern of NATS
-			return err
-		}
-	}
-	a.Tags = slices.Compact(slices.Sorted(slices.Values(a.Tags)))
-	return nil
+	return t
 }
 
-// readClaims reads how far the tags are claimed, and compares that with the events.
-func (a *auditor) readClaims(ctx context.Context) error {
-	known := make(map[string]bool)
-	suspects := make(map[string][]bus.Range)
-	note := func(page admin.ClaimsPage) {
-		for _, c := range page.Claims {
-			known[c.Tag] = true
-			audit, doubts := a.tag(c.Tag).audit(page.Store, c)
-			if len(doubts)+len(audit.Contradictions) > 0 || a.Taken.above(c.Tag, int64(c.End)) {
-				suspects[c.Tag] = doubts
-				continue
-			}
-			a.report.Tags = append(a.report.Tags, audit)
+// readEvents reads the refill events of a tag, or of all tags.
+func (a *auditor) readEvents(ctx context.Context, tag string) error {
+	read := uint64(0)
+	return readClaims(ctx, a.JS, tag, func(tag string, c claim, problem error, left uint64) {
+		if read++; read%1000 == 0 {
+			a.Progress("events", read, read+left)
 		}
-		a.Progress("tags", uint64(len(known)), uint64(max(len(known), len(a.tags))))
-	}
-	names := a.Tags
-	if len(names) == 0 {
-		for req := (admin.ClaimsRequest{}); ; {
-			page, err := a.Claims(ctx, req)
-			if err != nil {
-				return err
-			}
-			note(page)
-			if req.After = page.Next; page.Next == "" {
-				break
-			}
+		t := a.tag(tag)
+		if problem != nil {
+			t.damaged = append(t.damaged, damaged(tag, c.message, problem))
+			return
 		}
-		for name := range a.tags { // deleted ones, and those of which IDs were taken
-			if !known[name] {
-				names = append(names, name)
-			}
+		if t.claims = append(t.claims, c); len(t.claims) == 1 {
+			t.since = c.time()
 		}
-	}
-	if err := a.readNamed(ctx, names, note); err != nil {
-		return err
-	}
-	if err := a.examine(ctx, suspects); err != nil {
-		return err
-	}
-	slices.SortFunc(a.report.Tags, func(x, y TagAudit) int { return strings.Compare(x.Tag, y.Tag) })
-	return nil
-}
-
-// readNamed reads how far these tags are claimed.
-func (a *auditor) readNamed(ctx context.Context, names []string, f func(admin.ClaimsPage)) error {
-	for len(names) > 0 {
-		page, err := a.Claims(ctx, admin.ClaimsRequest{Tags: names[:min(len(names), claimsAtOnce)]})
-		if err != nil {
-			return err
-		}
-		if n := len(page.Claims); n == 0 || n > len(names) {
-			return fmt.Errorf("%d tags were asked for, and the answer has %d", len(names), n)
-		}
-		f(page)
-		names = names[len(page.Claims):]
-	}
-	return nil
-}
-
-// examine reads the records of suspects again, after a while: the first answer may have come from a replica that lagged
-// behind. Then it names what is still contradictory. suspects has the doubtful IDs of each tag. They stay doubtful: a
-// record that has moved on since must not hide an event that was above it.
-func (a *auditor) examine(ctx context.Context, suspects map[string][]bus.Range) error {
-	if len(suspects) == 0 {
-		return nil
-	}
-	if err := a.awaitReplicas(ctx); err != nil {
-		return err
-	}
-	var audits []TagAudit
-	again := make(map[string]bool) // tags that are doubtful by the second reading too
-	err := a.readNamed(ctx, slices.Sorted(maps.Keys(suspects)), func(page admin.ClaimsPage) {
-		for _, c := range page.Claims {
-			audit, doubts := a.tag(c.Tag).audit(page.Store, c)
-			audits = append(audits, audit)
-			suspects[c.Tag] = append(suspects[c.Tag], doubts...)
-			if len(doubts) > 0 {
-				again[c.Tag] = true
-			}
+		if a.report.Events++; a.report.Events == 1 {
+			a.report.Since = c.time()
 		}
 	})
-	if err != nil {
-		return err
-	}
-	for _, audit := range audits {
-		if ids := suspects[audit.Tag]; again[audit.Tag] && len(again) > mostDoubts && len(a.Tags) == 0 {
-			kind := Overlap
-			if audit.Problem == "" && slices.ContainsFunc(ids, func(r bus.Range) bool { return r.Last >= int64(audit.End) }) {
-				kind = Unclaimed // of the two it is the worse: the IDs may be handed out again
-			}
-			audit.Contradictions = append(audit.Contradictions, Contradiction{
-				Kind: kind, Tag: audit.Tag, First: bus.ID(ids[0].First), Last: bus.ID(ids[0].Last),
-				Message: fmt.Sprintf("its events contradict each other or the record: `leaf audit %s` names them", audit.Tag)})
-		} else if len(ids) > 0 {
-			found, err := doubt(ctx, a.Source, audit.TagClaims, ids, a.last)
-			if err != nil {
-				return err
-			}
-			audit.Contradictions = append(audit.Contradictions, found...)
-		}
-		a.report.Tags = append(a.report.Tags, audit)
-		a.report.Contradictions = append(a.report.Contradictions, audit.Contradictions...)
-	}
-	return nil
-}
-
-// awaitReplicas waits until a replica that lagged behind has the present records.
-func (s Source) awaitReplicas(ctx context.Context) error {
-	select {
-	case <-time.After(cmp.Or(s.lag, replicaLag)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -1,13 +1,10 @@
-// Package audit checks that no ID was claimed twice, by comparing what is written down in different places: the
-// records of tags, the database, the registry of workers, and the events in JetStream. It changes nothing.
+// Package audit checks that no ID was claimed twice. It compares the events in JetStream with the records of tags and
+// the registry of workers, and changes nothing.
 //
-// A generator writes in this order: database, record, event. An audit reads in the opposite order: events, records,
-// database. On a healthy installation each number is at least as high as the one that was read before it, also while
-// generators claim. A lower number is a contradiction.
+// A generator writes the record of a tag before the event of the claim. An audit reads the events first, then the
+// records. On a healthy installation a record is therefore at least as high as each event that was read before it, also
+// while generators claim. A lower record is a contradiction.
 //
 // An audit knows the events that the stream still has. Of older claims it knows only the last one of each tag, which
-// is in the tag's record.
-//
-// Memory grows with the number of tags and with the number of gaps between claims. It does not grow with the number of
-// events.
+// is in the tag's record. It keeps about 80 bytes for each event.
 package audit

@@ -2,7 +2,7 @@ package audit
 
 import (
 	"bufio"
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +13,9 @@ import (
 	"sync"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -25,22 +27,19 @@ type Taken struct {
 }
 
 // Add adds IDs of a tag that a caller got.
-func (t *Taken) Add(tag string, ids ...bus.Range) {
+func (t *Taken) Add(tag string, ids ...bus.Range) { t.of(tag).Add(ids...) }
+
+func (t *Taken) of(tag string) *Runs {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.tags == nil {
 		t.tags = make(map[string]*Runs)
 	}
-	runs := t.tags[tag]
-	if runs == nil {
-		runs = &Runs{}
-		t.tags[tag] = runs
+	if t.tags[tag] == nil {
+		t.tags[tag] = &Runs{}
 	}
-	t.mu.Unlock()
-	runs.Add(slices.Clone(ids)...)
+	return t.tags[tag]
 }
-
-// takenAtOnce is how many lines are added together: that is faster.
-const takenAtOnce = 4096
 
 // names are the tags.
 func (t *Taken) names() []string {
@@ -49,46 +48,14 @@ func (t *Taken) names() []string {
 	return slices.Sorted(maps.Keys(t.tags))
 }
 
-// above reports whether there are IDs of a tag from end on.
-func (t *Taken) above(tag string, end int64) bool {
-	if t == nil || t.tags[tag] == nil {
-		return false
-	}
-	runs := t.tags[tag].Finish()
-	return len(runs) > 0 && runs[len(runs)-1].Last >= end
-}
-
 // Read adds the IDs of a text: ranges, one a line, as first-last or a single ID, as `leaf get --ranges` prints them. A
 // tag and white space may stand before a range. Lines without one are of tag; if that is empty, they are an error.
 // Empty lines are skipped. An error names the line; lines before it may have been added.
 func (t *Taken) Read(r io.Reader, tag string) error {
-	return readRanges(r, func(name string) error {
-		if name = cmp.Or(name, tag); name == "" {
-			return errors.New("it names no tag: write the tag and a space before the range, or name one tag to audit")
-		}
-		return allocator.CheckTag(name)
-	}, func(name string, ids []bus.Range) { t.Add(cmp.Or(name, tag), ids...) })
-}
-
-// Read adds the IDs of a text: ranges, one a line, as first-last or a single ID. Empty lines are skipped. An error
-// names the line; lines before it may have been added.
-func (s *Runs) Read(r io.Reader) error {
-	return readRanges(r, func(name string) error {
-		if name != "" {
-			return fmt.Errorf("%s stands before the range: snowflakes have no tag", wire.Quote([]byte(name)))
-		}
-		return nil
-	}, func(_ string, ids []bus.Range) { s.Add(ids...) })
-}
-
-// readRanges calls add with ranges of a text, many at a time, and the name that stands before them or "". check says
-// what is wrong with a name.
-func readRanges(r io.Reader, check func(name string) error, add func(name string, ids []bus.Range)) error {
 	lines := bufio.NewScanner(r)
-	batches := make(map[string][]bus.Range) // by name
 	n := 1
 	for ; lines.Scan(); n++ {
-		name, text := "", strings.TrimSpace(lines.Text())
+		name, text := tag, strings.TrimSpace(lines.Text())
 		if words := strings.Fields(text); len(words) == 2 {
 			name, text = words[0], words[1]
 		}
@@ -96,19 +63,17 @@ func readRanges(r io.Reader, check func(name string) error, add func(name string
 			continue
 		}
 		ids, err := parseRange(text)
-		if err == nil {
-			err = check(name)
+		switch {
+		case err != nil:
+		case name == "":
+			err = errors.New("it names no tag: write the tag and a space before the range, or name one tag to audit")
+		default:
+			err = allocator.CheckTag(name)
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
-		if batches[name] = allocator.AppendRange(batches[name], ids); len(batches[name]) >= takenAtOnce {
-			add(name, batches[name])
-			batches[name] = batches[name][:0]
-		}
-	}
-	for name, batch := range batches {
-		add(name, batch)
+		t.Add(name, ids)
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("line %d: %w", n, err)
@@ -130,85 +95,83 @@ func parseRange(text string) (bus.Range, error) {
 	return bus.Range{First: f, Last: l}, nil
 }
 
-// TakenReport says what became of the IDs that callers got.
-type TakenReport struct {
-	IDs       int64 `json:"ids,string"`       // different ones
-	Repeated  int64 `json:"repeated,string"`  // how often an ID came that was there already
-	Unclaimed int64 `json:"unclaimed,string"` // how many were never claimed
-	// Unreported is how many are claimed, and no event reports them: it is gone, or was lost. IDs of strict tags do not
-	// count, because no event reports any of them.
-	Unreported int64 `json:"unreported,string"`
-}
-
-// compareTaken compares what was taken with what is claimed, and with what events report.
-func (a *auditor) compareTaken() {
+// compareTaken compares what was taken with the end of all claims of each tag.
+func (a *auditor) compareTaken(ctx context.Context) error {
 	a.report.Taken = &TakenReport{}
-	audits := make(map[string]TagAudit)
-	for _, t := range a.report.Tags {
-		audits[t.Tag] = t
-	}
 	for _, tag := range a.Taken.names() {
-		audit := audits[tag]
-		end := int64(audit.End)
-		if audit.Problem != "" {
+		record := a.tags[tag].record
+		runs, repeated, some := a.Taken.of(tag).Finish()
+		end := int64(record.End)
+		switch {
+		case record.Problem != "":
 			end = math.MaxInt64 // not known
+		case record.Opaque != "":
+			numbers, err := a.reveal(ctx, tag, opaque.Domain(record.Opaque), runs)
+			if err != nil {
+				return err
+			}
+			runs, _, _ = numbers.Finish()
 		}
-		reported := a.tag(tag).runs.Finish()
-		if audit.Order == bus.OrderStrict {
-			reported = []bus.Range{{First: 1, Last: math.MaxInt64}} // it has no events, so none is missing
-		}
-		found := a.report.Taken.compare(tag, a.Taken.tags[tag], end, reported)
+		found := a.report.Taken.compare(tag, runs, end, repeated, some)
 		for i := range found {
-			if audit.Opaque != "" && found[i].Kind == TakenUnclaimed {
+			if record.Opaque != "" && found[i].Kind == TakenUnclaimed {
 				found[i].Message += ". These are numbers of an opaque tag: `leaf tag reveal` shows those of IDs"
 			}
 		}
 		a.report.Contradictions = append(a.report.Contradictions, found...)
 	}
+	return nil
 }
 
-// compare compares what was taken of a tag with the end of what is claimed, and with the ranges that events report.
-func (t *TakenReport) compare(tag string, taken *Runs, end int64, reported []bus.Range) (found []Contradiction) {
-	runs := taken.Finish()
-	repeated, some := taken.Repeated()
+// compare compares what was taken of a tag with the end of what is claimed. repeated IDs came again, some of them are
+// in some.
+func (t *TakenReport) compare(
+	tag string, runs []bus.Range, end, repeated int64, some []bus.Range,
+) (found []Contradiction) {
 	t.Repeated = plus(t.Repeated, repeated)
 	for _, r := range some {
-		found = append(found, Contradiction{Kind: TakenTwice, Tag: tag, First: bus.ID(r.First), Last: bus.ID(r.Last),
-			Message: fmt.Sprintf("%v of %s was taken twice", r, tag)})
+		found = append(found, about(TakenTwice, tag, r, "%v of %s was taken twice", r, tag))
+	}
+	claimed := fmt.Sprintf("all claims of %s end below %d", tag, end)
+	if end <= 1 {
+		claimed = tag + " has no claims"
 	}
 	for _, r := range runs {
 		t.IDs = plus(t.IDs, r.Len())
-		if r.First < end {
-			claimed := bus.Range{First: r.First, Last: min(r.Last, end-1)}
-			t.Unreported = plus(t.Unreported, claimed.Len()-common(claimed, reported))
-		}
 		if r.Last < end {
 			continue
 		}
 		above := bus.Range{First: max(r.First, end), Last: r.Last}
 		t.Unclaimed = plus(t.Unclaimed, above.Len())
 		if len(found) < mostContradictions {
-			claimed := fmt.Sprintf("all claims of %s end below %d", tag, end)
-			if end <= 1 {
-				claimed = tag + " has no claims"
-			}
-			found = append(found, Contradiction{Kind: TakenUnclaimed, Tag: tag, First: bus.ID(above.First), Last: bus.ID(above.Last),
-				Message: fmt.Sprintf("%v was taken and never claimed: %s", above, claimed)})
+			found = append(found, about(TakenUnclaimed, tag, above, "%v was taken and never claimed: %s", above, claimed))
 		}
 	}
 	return found
 }
 
-// common is how many IDs of r are in runs, which are sorted and apart.
-func common(r bus.Range, runs []bus.Range) (n int64) {
-	i, _ := slices.BinarySearchFunc(runs, r.First, func(run bus.Range, first int64) int {
-		if run.Last < first {
-			return -1
+// reveal returns the numbers of IDs of an opaque tag: all claims are of numbers. What is above the domain is no ID, and
+// stays as it is, because nothing there was claimed.
+func (a *auditor) reveal(ctx context.Context, tag string, domain opaque.Domain, runs []bus.Range) (*Runs, error) {
+	numbers, last := new(Runs), domain.Last()
+	var ids []bus.ID
+	for _, r := range runs {
+		if r.Last > last {
+			numbers.Add(bus.Range{First: max(r.First, last+1), Last: r.Last})
+			r.Last = last
 		}
-		return 1
-	})
-	for ; i < len(runs) && runs[i].First <= r.Last; i++ {
-		n += min(runs[i].Last, r.Last) - max(runs[i].First, r.First) + 1
+		for id := r.First; id >= r.First && id <= r.Last; id++ { // until it overflows, too
+			ids = append(ids, bus.ID(id))
+		}
 	}
-	return n
+	for batch := range slices.Chunk(ids, admin.MostRevealed) {
+		revealed, err := a.Reveal(ctx, admin.RevealRequest{Tag: tag, IDs: batch})
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range revealed.Numbers {
+			numbers.Add(bus.Range{First: int64(n), Last: int64(n)})
+		}
+	}
+	return numbers, nil
 }

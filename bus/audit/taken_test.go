@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/events"
 )
 
 func TestTakenIsRead(t *testing.T) {
@@ -45,7 +45,8 @@ func TestTakenIsRead(t *testing.T) {
 func (t *Taken) text() string {
 	var all []string
 	for _, tag := range t.names() {
-		all = append(all, fmt.Sprintf("%s %v", tag, t.tags[tag].Finish()))
+		runs, _, _ := t.of(tag).Finish()
+		all = append(all, fmt.Sprintf("%s %v", tag, runs))
 	}
 	return strings.Join(all, " ")
 }
@@ -58,12 +59,12 @@ func TestTakenIsCompared(t *testing.T) {
 		want   string // of the tag order
 		report TakenReport
 	}{
-		"all is well":         {"order 1-5\norder 6-10\nshop 1-9\n", "", TakenReport{IDs: 19, Unreported: 9}},
+		"all is well":         {"order 1-5\norder 6-10\nshop 1-9\n", "", TakenReport{IDs: 19}},
 		"twice":               {"order 1-5\norder 5-10\n", "taken_twice 5-5: order, 5 of", TakenReport{IDs: 10, Repeated: 1}},
-		"never claimed":       {"order 15-25\n", "taken_unclaimed 21-25: 21-25 was taken, end below 21", TakenReport{IDs: 11, Unclaimed: 5, Unreported: 6}},
+		"never claimed":       {"order 15-25\n", "taken_unclaimed 21-25: 21-25 was taken, end below 21", TakenReport{IDs: 11, Unclaimed: 5}},
 		"twice and unclaimed": {"order 21\norder 21\n", "taken_twice 21-21: 21; taken_unclaimed 21-21: 21", TakenReport{IDs: 1, Repeated: 1, Unclaimed: 1}},
 		"an unknown tag":      {"nosuch 1-5\n", "", TakenReport{IDs: 5, Unclaimed: 5}},
-		"a damaged record":    {"broken 1-5\n", "", TakenReport{IDs: 5, Unreported: 5}},
+		"a damaged record":    {"broken 1-5\n", "", TakenReport{IDs: 5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +72,7 @@ func TestTakenIsCompared(t *testing.T) {
 			e.refill("order", "a", 1, 10, 1)
 			e.claimed("order", 21, nil)
 			e.claimed("shop", 10, nil)
-			e.claims["broken"] = admin.TagClaims{MaxID: 1, Problem: "garbage"}
+			e.records["broken"] = Record{Problem: "garbage"}
 			for _, tags := range [][]string{nil, {"order"}} {
 				var taken Taken
 				if err := taken.Read(strings.NewReader(c.text), ""); err != nil {
@@ -96,51 +97,61 @@ func TestTakenIsCompared(t *testing.T) {
 	}
 }
 
-// Of many contradictions some of each kind are named, and all are counted. Counts of huge ranges stop at the highest
-// number.
-// If the record of an opaque tag is lost, its IDs have no numbers. The other tags are audited all the same.
-func TestTakenOfALostOpaqueTag(t *testing.T) {
+// The IDs of an opaque tag are compared by their numbers. What is above its domain is no ID.
+func TestTakenOfAnOpaqueTag(t *testing.T) {
 	t.Parallel()
 	e := newEvidence(t)
-	e.claims["gift"] = admin.TagClaims{End: 9, Opaque: "53"}
-	e.claimed("order", 9, nil)
+	e.records["gift"] = Record{End: 9, Opaque: "53"}
 	source, taken := e.source(), new(Taken)
-	source.Reveal = func(context.Context, admin.RevealRequest) (admin.Revealed, error) {
-		return admin.Revealed{}, &bus.Error{Code: 404, Reason: bus.UnknownTag}
+	source.Reveal = func(_ context.Context, req admin.RevealRequest) (admin.Revealed, error) {
+		if len(req.IDs) > admin.MostRevealed {
+			t.Errorf("%d IDs in one request", len(req.IDs))
+		}
+		revealed := admin.Revealed{Tag: req.Tag}
+		for _, id := range req.IDs {
+			revealed.Numbers = append(revealed.Numbers, id-1000)
+		}
+		return revealed, nil
 	}
-	if err := taken.Read(strings.NewReader("gift 77\norder 9\n"), ""); err != nil {
-		t.Fatal(err)
-	}
+	taken.Add("gift", bus.Range{First: 1001, Last: 1010}, bus.Range{First: 1001, Last: 1001}, bus.Range{First: 1 << 53, Last: 1 << 53})
 	report, err := Run(t.Context(), source, Options{Taken: taken})
-	if err != nil || report.Taken.Unclaimed != 2 {
-		t.Errorf("%+v, %v; want two IDs that were never claimed", report.Taken, err)
+	if err != nil || *report.Taken != (TakenReport{IDs: 11, Repeated: 1, Unclaimed: 3}) {
+		t.Errorf("%+v, %v", report.Taken, err)
+	}
+	source.Reveal = func(context.Context, admin.RevealRequest) (admin.Revealed, error) {
+		return admin.Revealed{}, bus.BadRequest
+	}
+	if _, err := Run(t.Context(), source, Options{Taken: taken}); !errors.Is(err, bus.BadRequest) {
+		t.Errorf("IDs that cannot be revealed are compared: %v", err)
 	}
 }
 
+// Of many contradictions some of each kind are named, and all are counted. Counts of huge ranges stop at the highest
+// number.
 func TestTakenCountsAreBounded(t *testing.T) {
 	t.Parallel()
-	var taken Taken
+	var runs Runs
 	for i := range int64(500) {
-		taken.Add("order", bus.Range{First: 1 + 2*i, Last: 1 + 2*i})
+		runs.Add(bus.Range{First: 1 + 2*i, Last: 1 + 2*i})
 	}
-	taken.Add("order", bus.Range{First: 7, Last: 7})
-	var report TakenReport
-	found := report.compare("order", taken.tags["order"], 1, nil)
-	if len(found) != mostContradictions || kinds(found, "order") != "[taken_twice taken_unclaimed]" || report != (TakenReport{IDs: 500, Repeated: 1, Unclaimed: 500}) {
+	runs.Add(bus.Range{First: 7, Last: 7})
+	compare := func(report *TakenReport, taken *Runs) []Contradiction {
+		all, repeated, some := taken.Finish()
+		return report.compare("order", all, 1, repeated, some)
+	}
+	var report, huge TakenReport
+	found := compare(&report, &runs)
+	if len(found) != mostContradictions || kinds(found, "order") != "[taken_twice taken_unclaimed]" ||
+		report != (TakenReport{IDs: 500, Repeated: 1, Unclaimed: 500}) {
 		t.Errorf("%d contradictions of kinds %s, %+v", len(found), kinds(found, "order"), report)
 	}
 	const most = math.MaxInt64
-	var trail tagTrail
-	var huge TakenReport
-	for _, tag := range []string{"a", "b"} {
-		for range 2 {
-			taken.Add(tag, bus.Range{First: 1, Last: most})
-			trail.refill(eventTime(1), events.Refill{Node: "forger", First: 1, Last: most})
-		}
-		huge.compare(tag, taken.tags[tag], 1, nil)
+	for range 2 {
+		var all Runs
+		all.Add(bus.Range{First: 1, Last: most}, bus.Range{First: 1, Last: most})
+		compare(&huge, &all)
 	}
-	a, _ := trail.audit("kv", admin.TagClaims{Tag: "a", End: most})
-	if huge != (TakenReport{IDs: most, Repeated: most, Unclaimed: most}) || a.Reported != most || a.Shares[0].IDs != most {
-		t.Errorf("%+v, %+v", huge, a)
+	if huge != (TakenReport{IDs: most, Repeated: most, Unclaimed: most}) {
+		t.Errorf("%+v", huge)
 	}
 }

@@ -3,15 +3,11 @@ package audit
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/events"
 )
 
 // What a trace finds.
@@ -23,7 +19,7 @@ type (
 		ID      bus.ID       `json:"id"`
 		Outcome TraceOutcome `json:"outcome"`
 		Message string       `json:"message"` // for people
-		// Order is that of the tag, as in [admin.TagClaims].
+		// Order is that of the tag, as in [Record].
 		Order string `json:"order,omitempty"`
 		// Number is that of the ID of an opaque tag. Claims and End are of numbers.
 		Number bus.ID `json:"number,omitempty"`
@@ -69,30 +65,26 @@ const (
 	Impossible TraceOutcome = "impossible"
 )
 
-// TraceTag returns who claimed an ID of a tag. It takes a second longer for an ID that nobody has claimed.
+// TraceTag returns who claimed an ID of a tag.
 func TraceTag(ctx context.Context, from Source, tag string, id int64) (Trace, error) {
-	return from.twice(ctx, func() (Trace, error) { return traceTag(ctx, from, tag, id) })
-}
-
-// twice traces again, after a while, an ID that seems to be unclaimed: a replica may have answered that lags behind.
-func (s Source) twice(ctx context.Context, trace func() (Trace, error)) (Trace, error) {
-	t, err := trace()
-	if err != nil || t.Outcome != NotClaimed && t.Outcome != Impossible {
-		return t, err
-	}
-	if err := s.awaitReplicas(ctx); err != nil {
-		return t, err
-	}
-	return trace()
-}
-
-func traceTag(ctx context.Context, from Source, tag string, id int64) (Trace, error) {
 	t := Trace{Tag: tag, ID: bus.ID(id), Claims: []TracedClaim{}}
-	kind, err := from.Claims(ctx, admin.ClaimsRequest{Tags: []string{tag}})
+	if err := allocator.CheckTag(tag); err != nil { // it becomes a subject
+		return t, err
+	}
+	var claims []claim
+	err := readClaims(ctx, from.JS, tag, func(_ string, c claim, problem error, _ uint64) {
+		if problem == nil {
+			claims = append(claims, c)
+		}
+	})
 	if err != nil {
 		return t, err
 	}
-	if kind.Claims[0].Opaque != "" {
+	var r Record
+	if err := from.Records(ctx, tag, func(record Record) { r = record }); err != nil {
+		return t, err
+	}
+	if r.Opaque != "" {
 		revealed, err := from.Reveal(ctx, admin.RevealRequest{Tag: tag, IDs: []bus.ID{t.ID}})
 		if err != nil {
 			return t, err
@@ -100,71 +92,54 @@ func traceTag(ctx context.Context, from Source, tag string, id int64) (Trace, er
 		t.Number = revealed.Numbers[0]
 		id = int64(t.Number) // all claims are of numbers
 	}
-	lowest := int64(0)
-	err = readBodies(ctx, from, refillEvents+tag, isRefill, func(_ jetstream.Msg, event events.Event, e events.Refill) {
-		if t.Since.IsZero() {
-			t.Since, lowest = event.Time, e.First
-		}
-		lowest = min(lowest, e.First)
-		claim := TracedClaim{Node: e.Node, Time: event.Time, First: bus.ID(e.First), Last: bus.ID(e.Last), Cause: e.Cause}
-		if e.First <= id && id <= e.Last && len(t.Claims) < mostContradictions && !repeats(t.Claims, claim) {
-			t.Claims = append(t.Claims, claim)
-		}
-	})
-	if err != nil {
-		return t, err
+	if len(claims) > 0 {
+		t.Since = claims[0].time()
 	}
-	page, err := from.Claims(ctx, admin.ClaimsRequest{Tags: []string{tag}})
-	if err != nil {
-		return t, err
-	}
-	c := page.Claims[0]
-	t.End, t.Order = c.End, c.Order
-	if l := c.Last; l != nil && l.First <= id && id <= l.Last {
-		claim := TracedClaim{Node: l.Node, Time: l.Time, First: bus.ID(l.First), Last: bus.ID(l.Last), Record: true}
-		if !repeats(t.Claims, claim) {
-			t.Claims = append(t.Claims, claim)
+	claims = sorted(claims, r.Last)
+	older := len(claims) == 0 || id < claims[0].First
+	for _, c := range claims {
+		if c.First <= id && id <= c.Last && len(t.Claims) < mostContradictions {
+			t.Claims = append(t.Claims, TracedClaim{Node: c.node, Time: c.time(), First: bus.ID(c.First),
+				Last: bus.ID(c.Last), Cause: c.cause, Record: c.message == 0})
 		}
 	}
+	t.End, t.Order = r.End, r.Order
+	return t, t.judge(r, id, older)
+}
+
+// judge says what is known of an ID of a tag. id is the number of an ID of an opaque tag. older: it is below all claims
+// that are known.
+func (t *Trace) judge(r Record, id int64, older bool) error {
 	switch {
-	case c.Problem == "" && c.End == 0 && c.MaxID == 0 && t.Since.IsZero():
-		return t, fmt.Errorf("%s: %w", tag, allocator.ErrUnknownTag)
+	case r.Problem == "" && r.End == 0 && t.Since.IsZero():
+		return fmt.Errorf("%s: %w", t.Tag, allocator.ErrUnknownTag)
 	case len(t.Claims) > 1:
-		t.Outcome, t.Message = Claimed, fmt.Sprintf("claimed %d times, which must not be: `leaf audit %s` says more", len(t.Claims), tag)
+		t.Outcome = Claimed
+		t.Message = fmt.Sprintf("claimed %d times, which must not be: `leaf audit %s` says more", len(t.Claims), t.Tag)
 	case len(t.Claims) == 1:
-		t.Outcome, t.Message = Claimed, describe(t.Claims[0], c.Order)
-		switch {
-		case c.Problem != "" || id < int64(c.End):
-		case c.End == 0:
-			t.Message += fmt.Sprintf("; but the tag has no record: `leaf audit %s` says more", tag)
-		default:
-			t.Message += fmt.Sprintf("; but by its record all claims end below %d: `leaf audit %s` says more", c.End, tag)
+		t.Outcome, t.Message = Claimed, t.Claims[0].describe(r.Order)
+		if r.Problem == "" && id >= int64(r.End) {
+			t.Message += fmt.Sprintf("; but by its record all claims end below %d: `leaf audit %s` says more",
+				max(r.End, 1), t.Tag)
 		}
-	case c.Problem != "":
-		return t, fmt.Errorf("the record of %s cannot be read: %s", tag, c.Problem)
-	case id >= int64(c.End):
-		t.Outcome, t.Message = NotClaimed, fmt.Sprintf("not claimed yet: %s is claimed below %d", tag, max(c.End, 1))
-	case c.Order == bus.OrderStrict:
+	case r.Problem != "":
+		return fmt.Errorf("the record of %s cannot be read: %s", t.Tag, r.Problem)
+	case id >= int64(r.End):
+		t.Outcome, t.Message = NotClaimed, fmt.Sprintf("not claimed yet: %s is claimed below %d", t.Tag, max(r.End, 1))
+	case r.Order == bus.OrderStrict:
 		t.Outcome, t.Message = NotRecorded, "below the end of all claims. "+
 			"Claims of a strict tag are not kept one by one: only the last one is recorded, and this ID is not in it"
-	case t.Since.IsZero() || id < lowest:
+	case older:
 		t.Outcome, t.Message = NotRecorded, "older than the stream: claimed; by whom is no longer recorded"
 	default:
 		t.Outcome, t.Message = Gap, "below the end of all claims, but no event reports it: "+
 			"it was lost as a gap, an operator skipped it, or its event was lost"
 	}
-	return t, nil
-}
-
-// repeats reports whether the claims have this one: an event may be in the stream twice.
-func repeats(claims []TracedClaim, c TracedClaim) bool {
-	return slices.ContainsFunc(claims, func(o TracedClaim) bool {
-		return o.Node == c.Node && o.First == c.First && o.Last == c.Last && (c.Record || o.Time.Equal(c.Time))
-	})
+	return nil
 }
 
 // describe is a claim of a range of a tag of this order, for people.
-func describe(c TracedClaim, order string) string {
+func (c TracedClaim) describe(order string) string {
 	cause := "its cause is no longer recorded: only the tag's record has this claim"
 	switch {
 	case !c.Record:
@@ -172,75 +147,68 @@ func describe(c TracedClaim, order string) string {
 	case order == bus.OrderStrict:
 		cause = "the last claim of this strict tag"
 	}
-	return fmt.Sprintf("claimed by %s at %s in %d to %d, %s", c.Node, c.Time.Format(time.RFC3339Nano), c.First, c.Last, cause)
+	at := c.Time.Format(time.RFC3339Nano)
+	return fmt.Sprintf("claimed by %s at %s in %d to %d, %s", c.Node, at, c.First, c.Last, cause)
 }
 
-// TraceSnowflake returns which generator held the worker of a snowflake at its time. d are the parts of the snowflake.
-// It takes a second longer for an ID that cannot have been issued.
-func TraceSnowflake(ctx context.Context, from Source, d bus.Decoded) (Trace, error) {
-	return from.twice(ctx, func() (Trace, error) { return traceSnowflake(ctx, from, d) })
+// TraceSnowflake returns which generator held the worker of a snowflake at its time. It takes a second longer for an ID
+// that cannot have been issued: a replica of the registry may lag behind.
+func TraceSnowflake(ctx context.Context, from Source, id bus.ID) (Trace, error) {
+	t, err := traceSnowflake(ctx, from, id)
+	if err != nil || t.Outcome != Impossible {
+		return t, err
+	}
+	if err := from.awaitReplicas(ctx); err != nil {
+		return t, err
+	}
+	return traceSnowflake(ctx, from, id)
 }
 
-func traceSnowflake(ctx context.Context, from Source, d bus.Decoded) (Trace, error) {
-	t := Trace{ID: d.ID, Decoded: &d, Claims: []TracedClaim{}}
-	trail := workerTrail{number: d.Worker}
-	err := readBodies(ctx, from, workerEvents+fmt.Sprint(d.Worker), isWorker, func(_ jetstream.Msg, event events.Event, e events.Worker) {
-		if t.Since.IsZero() {
-			t.Since = event.Time
-		}
-		trail.event(event, e)
-	})
+func traceSnowflake(ctx context.Context, from Source, id bus.ID) (Trace, error) {
+	t := Trace{ID: id, Claims: []TracedClaim{}}
+	page, err := from.Workers(ctx, admin.WorkersRequest{Limit: 1}) // for its layout
 	if err != nil {
 		return t, err
 	}
-	page, err := from.Workers(ctx, admin.WorkersRequest{From: d.Worker, Limit: 1})
+	parts, err := page.Layout.Decode(int64(id))
 	if err != nil {
+		return t, err
+	}
+	t.Decoded = &bus.Decoded{
+		ID: id, Time: moment(parts.UnixMS), UnixMS: parts.UnixMS, Worker: parts.Worker, Sequence: parts.Sequence,
+	}
+	trails, _, err := readWorkerEvents(ctx, from.JS, fmt.Sprint(parts.Worker))
+	if err != nil {
+		return t, err
+	}
+	trail := trailOf(trails, parts.Worker)
+	t.Since = trail.since
+	if page, err = from.Workers(ctx, admin.WorkersRequest{From: parts.Worker, Limit: 1}); err != nil {
 		return t, err
 	}
 	var record admin.Worker // its Node is empty if there is none
-	if len(page.Workers) > 0 && page.Workers[0].Worker == d.Worker {
+	if len(page.Workers) > 0 && page.Workers[0].Worker == parts.Worker {
 		record = page.Workers[0]
-		t.ReservedUntil = record.ReservedUntil
 	}
-	trail.inUnits(page.Layout)
-	trail.trace(&t, record, everyRecord(page), d.UnixMS)
+	trail.trace(&t, record, parts.UnixMS)
 	return t, nil
 }
 
-// trace says in t who may have issued IDs of the worker with the time ms. everywhere: the registry has the records of
-// all workers.
-func (w *workerTrail) trace(t *Trace, record admin.Worker, everywhere bool, ms int64) {
-	var taken time.Time
-	for _, h := range w.holders(record) {
-		if ms < h.from || ms >= h.until {
-			continue
-		}
-		c := TracedClaim{Node: h.node, Time: h.at, Record: h.source == ""}
-		t.Claims = slices.DeleteFunc(t.Claims, func(o TracedClaim) bool { return o.Node == c.Node }) // it was started again
-		t.Claims, taken = append(t.Claims, c), h.at
-	}
-	possible := !slices.ContainsFunc(w.gaps(record, everywhere), func(r bus.Range) bool { return r.First <= ms && ms <= r.Last })
-	t.Outcome = Impossible
-	switch until := record.ReservedUntil.UnixMilli(); {
-	case len(t.Claims) > 1:
-		t.Outcome, t.Message = Claimed, fmt.Sprintf("%d generators held worker %d at this time, which must not be: `leaf audit` says more", len(t.Claims), w.number)
-	case len(t.Claims) == 1:
-		t.Outcome, t.Message = Claimed, fmt.Sprintf("worker %d was held by %s at this time, since %s", w.number, t.Claims[0].Node, moment(taken.UnixMilli()))
-		if ms < taken.UnixMilli()-issueLag-w.within {
-			t.Message = fmt.Sprintf("claimed by %s, which took worker %d later than this time, at %s: it can have issued this only if its clock was set back since",
-				t.Claims[0].Node, w.number, moment(taken.UnixMilli()))
-		}
-	case possible && record.Node == "" && len(w.tenures) == 0:
-		t.Outcome, t.Message = NotRecorded, fmt.Sprintf(
-			"no event names worker %d, and the ZooKeeper of the generator that answers has no record of it: another data centre may have one", w.number)
-	case possible:
-		t.Outcome, t.Message = NotRecorded, "by whom worker "+fmt.Sprint(w.number)+" was held at this time is not recorded: "+
-			"the stream has no such old events, or they were lost"
+// trace says in t who held the worker at the time ms.
+func (w *workerTrail) trace(t *Trace, record admin.Worker, ms int64) {
+	t.ReservedUntil = record.ReservedUntil
+	h, until := w.holder(record, ms), record.ReservedUntil.UnixMilli()
+	switch {
 	case record.Node == "" && len(w.tenures) == 0:
-		t.Message = fmt.Sprintf("cannot have been issued: worker %d was never claimed", w.number)
+		t.Outcome, t.Message = Impossible, fmt.Sprintf("cannot have been issued: worker %d was never claimed", w.number)
 	case record.Node != "" && ms >= until:
+		t.Outcome = Impossible
 		t.Message = "cannot have been issued: this worker's time is claimed only up to " + moment(until)
+	case h == nil:
+		t.Outcome = NotRecorded
+		t.Message = fmt.Sprintf("by whom worker %d was held at this time is not recorded", w.number)
 	default:
-		t.Message = fmt.Sprintf("cannot have been issued: no generator held worker %d at this time", w.number)
+		t.Outcome, t.Claims = Claimed, []TracedClaim{{Node: h.node, Time: h.at, Record: h.source == ""}}
+		t.Message = fmt.Sprintf("worker %d was held by %s for times from %s on", w.number, h.node, moment(h.from))
 	}
 }

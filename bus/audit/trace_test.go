@@ -8,7 +8,6 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
 )
 
 // Each outcome of a trace, with who claimed the ID and what the message says.
@@ -26,12 +25,11 @@ func TestTraceTag(t *testing.T) {
 	e.refill("same", "a", 1, 10, 5)
 	e.claimed("same", 11, &allocator.Claim{First: 1, Last: 10, Node: "a", Time: eventTime(4)})
 	e.claimed("quiet", 501, nil)
-	e.claims["sql"] = admin.TagClaims{MaxID: 77}
 	e.refill("broken", "a", 1, 10, 7)
 	e.refill("behind", "a", 1, 10, 8)
 	e.claimed("behind", 6, nil)
 	e.refill("without", "a", 1, 10, 9)
-	e.claims["broken"] = admin.TagClaims{MaxID: 11, Problem: "garbage"}
+	e.records["broken"] = Record{Problem: "garbage"}
 	<-e.js.PublishAsyncComplete()
 	for _, c := range []struct {
 		tag     string
@@ -50,9 +48,8 @@ func TestTraceTag(t *testing.T) {
 		{"recorded", 155, Claimed, "a 151-160 record", "claimed by a"},
 		{"same", 5, Claimed, "a 1-10", "cause demand"},
 		{"quiet", 501, NotClaimed, "", "claimed below 501"},
-		{"sql", 5, NotClaimed, "", "claimed below 1"},
 		{"behind", 6, Claimed, "a 1-10", "by its record all claims end below 6: `leaf audit behind`"},
-		{"without", 5, Claimed, "a 1-10", "the tag has no record: `leaf audit without`"},
+		{"without", 5, Claimed, "a 1-10", "all claims end below 1: `leaf audit without`"},
 		{"broken", 5, Claimed, "a 1-10", "claimed by a"},
 	} {
 		got, err := TraceTag(t.Context(), e.source(), c.tag, c.id)
@@ -71,7 +68,7 @@ func TestTraceTag(t *testing.T) {
 		if got.Outcome != c.outcome || strings.Join(claims, " ") != c.claims || !strings.Contains(got.Message, c.words) || got.Claims == nil {
 			t.Errorf("%s %d: %s by %q: %s; want %s by %q: %s", c.tag, c.id, got.Outcome, claims, got.Message, c.outcome, c.claims, c.words)
 		}
-		if got.End != e.claims[c.tag].End || got.ID != bus.ID(c.id) || got.Tag != c.tag {
+		if got.End != e.records[c.tag].End || got.ID != bus.ID(c.id) || got.Tag != c.tag {
 			t.Errorf("%s %d: %+v", c.tag, c.id, got)
 		}
 	}

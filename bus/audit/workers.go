@@ -1,83 +1,118 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/leafbus/leafbus/bus/internal/stream"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 )
+
+// replicaLag is how long an audit waits before it reads again what contradicts.
+const replicaLag = time.Second
+
+// readWorkerEvents reads the events of a worker, or of all workers if worker is "*". problems are the events that
+// cannot be read.
+func readWorkerEvents(
+	ctx context.Context, js jetstream.JetStream, worker string,
+) (trails map[int64]*workerTrail, problems []Contradiction, err error) {
+	trails = make(map[int64]*workerTrail)
+	read := func(msg jetstream.Msg, message, _ uint64) {
+		event, err := events.Parse(msg.Subject(), msg.Headers(), msg.Data())
+		e, ok := event.Body.(events.Worker)
+		if ok && (strconv.FormatInt(e.Worker, 10) != event.Key || max(len(e.Node), len(e.Holder)) > mostNode) {
+			err = errors.New("it is no event of this worker")
+		}
+		switch {
+		case err != nil:
+			problems = append(problems, damaged("", message, err))
+		case ok:
+			trailOf(trails, e.Worker).event(event, e)
+		}
+	}
+	err = stream.Read(ctx, js, events.Stream, wire.SubjectEvents+".*.worker.*."+worker, jetstream.DeliverAllPolicy, read)
+	return trails, problems[:min(len(problems), mostContradictions)], err
+}
+
+func trailOf(trails map[int64]*workerTrail, worker int64) *workerTrail {
+	if trails[worker] == nil {
+		trails[worker] = &workerTrail{number: worker}
+	}
+	return trails[worker]
+}
 
 // readWorkers reads the worker events, which workers run, and the registry, and compares them. What contradicts is read
 // again, after a while: a release or a takeover may have happened between the readings, or a replica lagged behind.
 func (a *auditor) readWorkers(ctx context.Context) error {
-	contradict := func(w WorkerAudit) bool { return len(w.Contradictions) > 0 }
-	audits, err := a.auditWorkers(ctx)
-	if err == nil && slices.ContainsFunc(audits, contradict) {
+	found, err := a.auditWorkers(ctx)
+	if err == nil && len(found.Contradictions) > 0 {
 		if err = a.awaitReplicas(ctx); err == nil {
-			audits, err = a.auditWorkers(ctx)
+			found, err = a.auditWorkers(ctx)
 		}
 	}
-	if err != nil || len(a.Tags) > 0 { // only what was taken is compared with them
-		return err
-	}
-	a.report.Workers = audits
-	for _, w := range audits {
-		a.report.Contradictions = append(a.report.Contradictions, w.Contradictions...)
-	}
-	return nil
+	a.report.Workers = found.Workers
+	a.report.Contradictions = append(a.report.Contradictions, found.Contradictions...)
+	a.report.Events += found.Events
+	return err
 }
 
 // auditWorkers compares the workers' events with the registry and the running generators.
-func (a *auditor) auditWorkers(ctx context.Context) (audits []WorkerAudit, err error) {
-	a.workers, a.records = make(map[int64]*workerTrail), make(map[int64]admin.Worker)
-	err = readBodies(ctx, a.Source, workerEvents+"*", isWorker, func(_ jetstream.Msg, event events.Event, e events.Worker) {
-		e.Node, e.Holder = a.node(e.Node).name, a.node(e.Holder).name
-		a.worker(e.Worker).event(event, e)
-	})
+func (a *auditor) auditWorkers(ctx context.Context) (found Report, err error) {
+	trails, problems, err := readWorkerEvents(ctx, a.JS, "*")
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	running := make(map[int64][]admin.State)
-	if a.States != nil {
-		states, err := a.States(ctx)
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			return nil, err
-		}
-		for _, s := range states {
-			if s.Worker != nil {
-				running[*s.Worker] = append(running[*s.Worker], s)
-				a.worker(*s.Worker)
-			}
+	found.Contradictions = problems
+	states, err := a.States(ctx)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return found, err
+	}
+	running, records := make(map[int64][]admin.State), make(map[int64]admin.Worker)
+	for _, s := range states {
+		if s.Worker != nil {
+			trailOf(trails, *s.Worker)
+			running[*s.Worker] = append(running[*s.Worker], s)
 		}
 	}
 	for req := (admin.WorkersRequest{}); ; {
 		page, err := a.Source.Workers(ctx, req)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
-		a.layout, a.everyRecord = page.Layout, everyRecord(page)
 		for _, w := range page.Workers {
-			a.records[w.Worker] = w
-			a.worker(w.Worker)
+			trailOf(trails, w.Worker)
+			records[w.Worker] = w
 		}
 		if req.From = page.Next; page.Next == 0 {
 			break
 		}
 	}
-	for _, number := range slices.Sorted(maps.Keys(a.workers)) {
-		record := a.records[number]
+	for _, number := range slices.Sorted(maps.Keys(trails)) {
+		record := records[number]
 		record.Worker = number
-		a.workers[number].inUnits(a.layout)
-		audits = append(audits, WorkerAudit{Worker: record, Contradictions: a.workers[number].audit(record, running[number])})
-		a.Progress("workers", uint64(len(audits)), uint64(len(a.workers)))
+		w := WorkerAudit{record, trails[number].audit(record, running[number])}
+		found.Workers = append(found.Workers, w)
+		found.Contradictions = append(found.Contradictions, w.Contradictions...)
+		found.Events += trails[number].events
 	}
-	return audits, nil
+	return found, nil
 }
 
-// everyRecord reports whether the registry of a page has the records of all workers. With ZooKeeper each data centre
-// may have its own.
-func everyRecord(page admin.WorkersPage) bool { return page.Registry != "zookeeper" }
+// awaitReplicas waits until a replica that lagged behind has the present records.
+func (s Source) awaitReplicas(ctx context.Context) error {
+	select {
+	case <-time.After(cmp.Or(s.lag, replicaLag)):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

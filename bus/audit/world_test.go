@@ -1,10 +1,8 @@
 package audit
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -22,12 +19,10 @@ import (
 
 // evidence is what an audit reads: a real stream of events, and records that the test sets.
 type evidence struct {
-	t      *testing.T
-	js     jetstream.JetStream
-	claims map[string]admin.TagClaims
-	most   int // tags of a reply; 0: all
-	asked  int // how often claims were asked for
-	onAsk  func(asked int)
+	t       *testing.T
+	js      jetstream.JetStream
+	records map[string]Record
+	onRead  func() // before the records are read
 }
 
 func newEvidence(t *testing.T) *evidence {
@@ -39,40 +34,24 @@ func newEvidence(t *testing.T) *evidence {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &evidence{t: t, js: js, claims: make(map[string]admin.TagClaims)}
+	return &evidence{t: t, js: js, records: make(map[string]Record), onRead: func() {}}
 }
 
-// source is read without the waits for a replica that lags behind: the test says when it does.
-func (e *evidence) source() Source { return Source{JS: e.js, Claims: e.read, lag: 1} }
-
-// read answers as generators do: a page, or the first of the tags that are named.
-func (e *evidence) read(_ context.Context, req admin.ClaimsRequest) (page admin.ClaimsPage, err error) {
-	e.asked++
-	if e.onAsk != nil {
-		e.onAsk(e.asked)
-	}
-	page.Store = "mysql"
-	names := req.Tags
-	if len(names) == 0 {
-		names = slices.DeleteFunc(slices.Sorted(maps.Keys(e.claims)), func(name string) bool { return name <= req.After || e.claims[name].MaxID == 0 })
-	}
-	if most := cmp.Or(e.most, len(names)); len(names) > most {
-		names = names[:most]
-		if len(req.Tags) == 0 {
-			page.Next = names[most-1]
+func (e *evidence) source() Source {
+	return Source{JS: e.js, lag: 1, Records: func(_ context.Context, tag string, f func(Record)) error {
+		e.onRead()
+		for name, r := range e.records {
+			if r.Tag = name; tag == "" || tag == name {
+				f(r)
+			}
 		}
-	}
-	for _, name := range names {
-		c := e.claims[name]
-		c.Tag = name
-		page.Claims = append(page.Claims, c)
-	}
-	return page, nil
+		return nil
+	}}
 }
 
 // claimed sets how far a tag is claimed.
 func (e *evidence) claimed(tag string, end int64, last *allocator.Claim) {
-	e.claims[tag] = admin.TagClaims{End: bus.ID(end), MaxID: bus.ID(end), Last: last}
+	e.records[tag] = Record{Order: bus.OrderTrend, End: bus.ID(end), Last: last}
 }
 
 func (e *evidence) publish(msg *nats.Msg) {

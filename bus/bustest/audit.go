@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
 // Audit compares the IDs that the program under test took, which the options have, with what the generator claimed, as
@@ -27,7 +28,7 @@ func (g *Generator) Audit(t testing.TB, o audit.Options) *audit.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	report, err := audit.Run(ctx, audit.FromClient(admin.NewClient(g.conn), js), o)
+	report, err := audit.Run(ctx, kvstore.AuditSource(admin.NewClient(g.conn), js), o)
 	if err != nil {
 		t.Fatalf("bustest: audit: %v", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/bustest"
 )
@@ -45,27 +44,18 @@ func TestAuditNamesWhatContradicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flake, err := g.Client().Snowflakes(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	week := flake[0].First + 7*24*3600*1000<<22 // later than the generator may issue
 	var taken audit.Taken
-	var flakes audit.Runs
 	taken.Add("order", ids...)
 	if err := taken.Read(strings.NewReader("order 7-8\norder 9000000001\ncoupon 1\n"), ""); err != nil {
 		t.Fatal(err)
 	}
-	flakes.Add(flake[0], flake[0], bus.Range{First: week, Last: week})
-	found := strings.Join(audited(t, g, audit.Options{Taken: &taken, TakenSnowflakes: &flakes}), "\n")
+	found := strings.Join(audited(t, g, audit.Options{Taken: &taken}), "\n")
 	for _, want := range []string{
 		"audit: taken_twice: 7-8 of order was taken twice",
 		"audit: taken_unclaimed: 9000000001 was taken and never claimed",
 		"audit: taken_unclaimed: 1 was taken and never claimed",
-		fmt.Sprintf("audit: taken_twice: %v was taken twice", flake[0]),
-		fmt.Sprintf("audit: taken_unclaimed: %d-%d was taken", week, week),
 	} {
-		if !strings.Contains(found, want) || strings.Count(found, "audit: ") != 5 {
+		if !strings.Contains(found, want) || strings.Count(found, "audit: ") != 3 {
 			t.Errorf("the test fails with %s, want %q", found, want)
 		}
 	}

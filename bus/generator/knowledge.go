@@ -11,8 +11,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/internal/stream"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -62,77 +62,83 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 			}
 		}
 	}
-	err := lastEvents(ctx, js, "", evidence{
-		refilled: func(r events.Refill) {
-			k.note(r.Tag, r.Last+1)
-			k.claimers[r.Node] = true
-		},
-		changed: func(t admin.TagRecord, deleted bool) {
-			k.note(t.Tag, int64(t.MaxID))
-			k.changes[t.Tag], k.deleted[t.Tag] = t, deleted // they come in their order
-		},
-	})
-	if err != nil {
-		return k, fmt.Errorf("what the events know cannot be read (if the stream is lost for good, remove it: "+
-			"nats stream rm %s): %w", events.Stream, err)
+	for _, subject := range tagSubjects {
+		err := readEvents(ctx, js, subject+">", jetstream.DeliverLastPerSubjectPolicy, func(body any, deleted bool) {
+			switch body := body.(type) {
+			case events.Refill:
+				k.note(body.Tag, body.Last+1)
+				k.claimers[body.Node] = true
+			case events.Tag:
+				k.note(body.Tag, int64(body.MaxID))
+				k.changes[body.Tag], k.deleted[body.Tag] = body.TagRecord, deleted // they come in their order
+			}
+		})
+		if err != nil {
+			return k, fmt.Errorf("what the events know cannot be read (if the stream is lost for good, remove it: "+
+				"nats stream rm %s): %w", events.Stream, err)
+		}
 	}
 	return k, nil
 }
 
-// evidence is called with events of tags. Events are a hint: they may be late or lost.
-type evidence struct {
-	refilled func(events.Refill)
-	changed  func(t admin.TagRecord, deleted bool) // the record of a tag that was created, changed or deleted
-}
+// tagSubjects come before the tag in the subjects of its refills, and of its creation, changes and deletion.
+var tagSubjects = []string{wire.RefillSubject, wire.SubjectEvents + ".info.tag.*."}
 
-// lastEvents passes the last refill event of each tag on, and the last one of its record. With a tag it reads only the
-// events of that one.
-func lastEvents(ctx context.Context, js jetstream.JetStream, tag string, to evidence) error {
-	for _, subject := range []string{wire.RefillSubject, wire.SubjectEvents + ".info.tag.*."} {
-		if tag == "" {
-			if err := to.read(ctx, js, subject+">", jetstream.DeliverLastPerSubjectPolicy); err != nil {
-				return err
-			}
-			continue
-		}
-		msg, err := audit.Last(ctx, js, subject+tag) // without a consumer: an operator may ask for thousands of tags
-		if err != nil {
-			return err
-		}
-		if msg != nil {
-			to.note(msg.Subject, msg.Header, msg.Data)
-		}
-	}
-	return nil
-}
-
-// Refills calls f with every refill event of a tag, in their order; with an empty tag, of all tags.
-func Refills(ctx context.Context, js jetstream.JetStream, tag string, f func(events.Refill)) error {
-	return evidence{refilled: f}.read(ctx, js, wire.RefillSubject+cmp.Or(tag, ">"), jetstream.DeliverAllPolicy)
-}
-
-func (e evidence) read(
-	ctx context.Context, js jetstream.JetStream, subject string, policy jetstream.DeliverPolicy,
-) error {
-	return audit.Read(ctx, js, subject, policy, func(msg jetstream.Msg, _ uint64) {
-		e.note(msg.Subject(), msg.Headers(), msg.Data())
-	})
-}
-
-// note passes an event on. It skips what is none.
-func (e evidence) note(subject string, header nats.Header, data []byte) {
+// tagEvent returns the body of an event of a tag: events.Refill or events.Tag. It is nil for all else. Events are a
+// hint: they may be late or lost.
+func tagEvent(subject string, header nats.Header, data []byte) (body any, deleted bool) {
 	event, err := events.Parse(subject, header, data)
 	if err != nil {
-		return
+		return nil, false
 	}
 	switch body := event.Body.(type) {
 	case events.Refill:
 		if body.Last > 0 && body.Tag == event.Key {
-			e.refilled(body)
+			return body, false
 		}
 	case events.Tag:
 		if body.Tag == event.Key {
-			e.changed(body.TagRecord, strings.HasPrefix(subject, wire.SubjectEvents+".info.tag.deleted."))
+			return body, strings.HasPrefix(subject, wire.SubjectEvents+".info.tag.deleted.")
 		}
 	}
+	return nil, false
+}
+
+// readEvents calls f with the body of each event of tags on a subject.
+func readEvents(
+	ctx context.Context, js jetstream.JetStream, subject string, policy jetstream.DeliverPolicy, f func(body any, deleted bool),
+) error {
+	return stream.Read(ctx, js, events.Stream, subject, policy, func(msg jetstream.Msg, _, _ uint64) {
+		f(tagEvent(msg.Subject(), msg.Headers(), msg.Data()))
+	})
+}
+
+// endInEvents is how far the last events of a tag know it to be in use; 0: they do not know the name. It needs no
+// consumer, because an operator may ask for thousands of tags.
+func endInEvents(ctx context.Context, js jetstream.JetStream, tag string) (end int64, err error) {
+	for _, subject := range tagSubjects {
+		last, err := stream.Last(ctx, js, events.Stream, subject+tag)
+		if err != nil {
+			return end, err
+		}
+		if last == nil {
+			continue
+		}
+		switch body, _ := tagEvent(last.Subject, last.Header, last.Data); body := body.(type) {
+		case events.Refill:
+			end = max(end, body.Last+1)
+		case events.Tag:
+			end = max(end, int64(body.MaxID))
+		}
+	}
+	return end, nil
+}
+
+// Refills calls f with every refill event of a tag, in their order; with an empty tag, of all tags.
+func Refills(ctx context.Context, js jetstream.JetStream, tag string, f func(events.Refill)) error {
+	return readEvents(ctx, js, wire.RefillSubject+cmp.Or(tag, ">"), jetstream.DeliverAllPolicy, func(body any, _ bool) {
+		if r, ok := body.(events.Refill); ok {
+			f(r)
+		}
+	})
 }

@@ -85,11 +85,11 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 		delete(unlisted, t.Name)
 	}
 	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
-		claims, err := l.tagClaims(ctx, tag)
+		unknown, err := l.unknown(ctx, tag)
 		if err != nil {
 			return missing, k, err
 		}
-		if claims.End == 0 && claims.MaxID == 0 && claims.Problem == "" {
+		if unknown {
 			t, ok := k.changes[tag]
 			if ok && t.Order == "" && t.Opaque == "" {
 				t.Order = bus.OrderTrend
@@ -99,6 +99,19 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 		}
 	}
 	return missing, k, nil
+}
+
+// unknown reports whether a tag has neither a record nor a row.
+func (l *lossAdmin) unknown(ctx context.Context, tag string) (bool, error) {
+	s, err := l.alloc.Load(ctx, tag)
+	switch {
+	case errors.Is(err, allocator.ErrDamaged), errors.Is(err, allocator.ErrNewer):
+		return false, nil
+	case err != nil || s.MaxID != 0 || l.cfg.Numbers == nil:
+		return err == nil && s.MaxID == 0, err
+	}
+	row, err := l.cfg.Numbers.Peek(ctx, tag)
+	return row.MaxID == 0, err
 }
 
 // end ends a loss of all tags: from then on a name without a record is new. It is a conflict while a tag is known that

@@ -42,7 +42,6 @@ func (g *Generator) forOperators(embedded bool) {
 			endpoint(admin.SubjectTagsDelete, change, g.tags.delete),
 			endpoint(admin.SubjectTagsMissing, question, losses.missing),
 			endpoint(admin.SubjectTagsEndLoss, change, losses.end),
-			endpoint(admin.SubjectClaims, question, losses.claims),
 			endpoint(admin.SubjectWorkersList, question, g.workers.list),
 			endpoint(admin.SubjectWorkersRelease, change, g.workers.release),
 			endpoint(admin.SubjectKnown, everyone, losses.known),

@@ -225,11 +225,7 @@ func (t *tagAdmin) seenInEvents(ctx context.Context, tag string) (seen int64, er
 	}
 	read, cancel := context.WithTimeout(ctx, eventsPatience)
 	defer cancel()
-	err = lastEvents(read, t.cfg.JS, tag, evidence{
-		func(r events.Refill) { seen = max(seen, r.Last+1) },
-		func(r admin.TagRecord, _ bool) { seen = max(seen, int64(r.MaxID)) },
-	})
-	if err != nil { // a stream of events that cannot be had must not stop anything
+	if seen, err = endInEvents(read, t.cfg.JS, tag); err != nil { // a stream of events that cannot be had must not stop anything
 		t.cfg.Log.Warn("a tag is created without a look at the events of that name", "tag", tag, "error", err)
 	}
 	return seen, nil

@@ -19,13 +19,14 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
 // auditFlags say what else to audit.
 type auditFlags struct {
-	conn                   connFlags
-	json                   bool
-	taken, takenSnowflakes string // files
+	conn  connFlags
+	json  bool
+	taken string // a file
 }
 
 func newAuditCmd() *cobra.Command {
@@ -33,27 +34,23 @@ func newAuditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [TAG...]",
 		Short: "Check that no ID was claimed twice",
-		Long: `Check that no ID was claimed twice. It compares what different places say: the
-events, the tags' records, the database and, without TAG, the registry of workers.
-It changes nothing, and may run while generators serve.
+		Long: `Check that no ID was claimed twice. It compares the events that the stream still has
+with the records of tags and, without TAG, the registry of workers. It changes nothing,
+and may run while generators serve.
 
-It reads the events that the stream still has, and says when the oldest was published.
-The exit status is 1 if there is a contradiction. The audit names each one, and says what to do.
-Lost IDs are no contradiction: a generator that was killed leaves a gap.
-
-Strict tags have no events of their claims. The record of such a tag has only its last
-claim. So use --taken to check the IDs of a strict tag.
+The exit status is 1 if there is a contradiction. Lost IDs are no contradiction: a
+generator that was killed leaves a gap. Strict tags have no events of their claims: use
+--taken to check their IDs.
 
 With --taken it also compares IDs that callers got. FILE has ranges, one a line, as
-leaf get --ranges and leaf bench --taken write them. If you name one TAG, the lines are
-of that tag. Else each line begins with its tag and a space. "-" reads stdin.
+leaf get --ranges writes them. If you name one TAG, the lines are of that tag. Else each
+line begins with its tag and a space. "-" reads stdin.
 
 docs/audit.md has what each column and each contradiction means.`,
 		Example: `  leaf audit
   leaf audit order
   leaf audit --json > audit.json
-  leaf get order -n 5000 --ranges > ids.txt; leaf audit order --taken ids.txt
-  leaf bench --taken snowflakes.txt; leaf audit --taken-snowflakes snowflakes.txt`,
+  leaf get order -n 5000 --ranges > ids.txt; leaf audit order --taken ids.txt`,
 		Args: func(_ *cobra.Command, tags []string) error {
 			for _, tag := range tags {
 				if tag == "" {
@@ -67,7 +64,6 @@ docs/audit.md has what each column and each contradiction means.`,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
-	fs.StringVar(&f.takenSnowflakes, "taken-snowflakes", "", "also check the snowflakes in `FILE`, which callers got")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
 	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
@@ -82,7 +78,7 @@ func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
 	return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error {
 		p := newProgress(cmd.ErrOrStderr(), 1, "")
 		o.Progress = func(what string, done, total uint64) { p.at(what, int64(done), int64(total)) }
-		r, err := audit.Run(cmd.Context(), audit.FromClient(c, js), o)
+		r, err := audit.Run(cmd.Context(), kvstore.AuditSource(c, js), o)
 		p.end()
 		switch {
 		case cmd.Context().Err() != nil:
@@ -123,9 +119,6 @@ func (f *auditFlags) options(cmd *cobra.Command, tags []string) (o audit.Options
 			return o, err
 		}
 	}
-	if f.taken == "-" && f.takenSnowflakes == "-" {
-		return o, usagef("--taken and --taken-snowflakes: only one of them can read stdin")
-	}
 	o.Tags = tags
 	if f.taken != "" {
 		only := ""
@@ -136,12 +129,6 @@ func (f *auditFlags) options(cmd *cobra.Command, tags []string) (o audit.Options
 		err = readInput(cmd, f.taken, func(r io.Reader) error { return o.Taken.Read(r, only) })
 		if err != nil {
 			return o, fmt.Errorf("--taken: %w", err)
-		}
-	}
-	if f.takenSnowflakes != "" {
-		o.TakenSnowflakes = &audit.Runs{}
-		if err = readInput(cmd, f.takenSnowflakes, o.TakenSnowflakes.Read); err != nil {
-			return o, fmt.Errorf("--taken-snowflakes: %w", err)
 		}
 	}
 	return o, nil
@@ -181,7 +168,7 @@ func readFrom(stdin io.Reader, name string, read func(io.Reader) error) error {
 func unknownTags(r *audit.Report, named []string) (err error) {
 	known := make(map[string]bool)
 	for _, t := range r.Tags {
-		known[t.Tag] = t.End != 0 || t.MaxID != 0 || t.Events != 0 || len(t.Contradictions) != 0
+		known[t.Tag] = t.End != 0 || t.Events != 0 || len(t.Contradictions) != 0
 	}
 	for _, tag := range named {
 		if !known[tag] {

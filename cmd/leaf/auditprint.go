@@ -45,8 +45,8 @@ func printAudit(to io.Writer, r *audit.Report) error {
 func printTagAudits(w *bufio.Writer, tags []audit.TagAudit) {
 	rows := make([][]string, len(tags))
 	for i, t := range tags {
-		rows[i] = []string{t.Tag, idOrNone(t.End), idOrNone(t.MaxID)}
-		for _, n := range []int64{t.Events, t.Reported, t.Lost, t.Skipped, t.Unreported} {
+		rows[i] = []string{t.Tag, idOrNone(t.End)}
+		for _, n := range []int64{t.Events, t.Reported, t.Unreported} {
 			text := strconv.FormatInt(n, 10)
 			if t.Order == bus.OrderStrict && t.Events == 0 {
 				text = "-" // it has no refill events, so none is missing
@@ -56,7 +56,7 @@ func printTagAudits(w *bufio.Writer, tags []audit.TagAudit) {
 		rows[i] = append(rows[i], generatorsOf(t), timeOrNone(t.Since))
 	}
 	_ = printTable(w, []string{
-		"TAG", "CLAIMED BELOW", "MAX_ID", "EVENTS", "REPORTED", "LOST", "SKIPPED", "UNREPORTED", "GENERATORS", "SINCE",
+		"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "GENERATORS", "SINCE",
 	}, rows)
 }
 
@@ -68,9 +68,6 @@ func printLastClaim(w *bufio.Writer, t audit.TagAudit) {
 	}
 	if t.Events > 0 {
 		rows = append(rows, []string{"events", fmt.Sprintf("from ID %d on, first at %s", t.From, precise(t.Since))})
-	}
-	if t.Gaps > 0 {
-		rows = append(rows, []string{"lost", fmt.Sprintf("%d IDs in %s", t.Lost, counted(t.Gaps, "range"))})
 	}
 	for _, s := range t.Shares {
 		rows = append(rows, []string{"generator", fmt.Sprintf("%s claimed %d IDs in %s", s.Node, s.IDs, counted(s.Refills, "range"))})
@@ -102,19 +99,13 @@ func summary(r *audit.Report) string {
 	if len(r.Workers) > 0 {
 		text += ", " + counted(len(r.Workers), "worker")
 	}
-	text += takenText(r.Taken, "IDs") + takenText(r.TakenSnowflakes, "snowflakes")
+	if t := r.Taken; t != nil {
+		text += fmt.Sprintf(", %d IDs taken (%d again, %d never claimed)", t.IDs, t.Repeated, t.Unclaimed)
+	}
 	if n := len(r.Contradictions); n > 0 {
 		return text + ": " + strings.ToUpper(counted(n, "contradiction"))
 	}
 	return text + ": no contradiction"
-}
-
-// takenText says what became of what callers got.
-func takenText(t *audit.TakenReport, what string) string {
-	if t == nil {
-		return ""
-	}
-	return fmt.Sprintf(", %d %s taken (%d again, %d never claimed, %d in no event)", t.IDs, what, t.Repeated, t.Unclaimed, t.Unreported)
 }
 
 // generatorsOf says which generators claimed IDs of a tag. Of a strict tag only the last one is recorded.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -35,7 +34,6 @@ type benchFlags struct {
 	count int64 // IDs in each request
 	load  load.Load
 	json  bool
-	taken string // a file; empty: none
 }
 
 func newBenchCmd() *cobra.Command {
@@ -59,13 +57,12 @@ request was due, so it includes the wait behind a slow answer.
 If an ID came twice, the command names it, and the exit status is 1. It remembers
 every ID in less than 1 GiB: consecutive IDs are one run, and with more than 8 million
 runs it ends early, and says so. A warning comes if this process was the limit, and not
-the installation. --taken writes the IDs that callers got to a file for leaf audit.`,
+the installation.`,
 		Example: `  leaf bench                                     snowflakes, 64 callers, 10 s
   leaf bench order --callers 1                   how long one caller waits
   leaf bench order -n 1000 --duration 1m
   leaf bench order --with next --callers 1000
-  leaf bench order --rate 5000 --json            latencies at a load like yours
-  leaf bench order --taken bench.txt; leaf audit order --taken bench.txt`,
+  leaf bench order --rate 5000 --json            latencies at a load like yours`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
 		},
@@ -78,7 +75,6 @@ the installation. --taken writes the IDs that callers got to a file for leaf aud
 	fs.Int64Var(&f.load.Calls, "requests", 0, "end after so many requests, if that is earlier")
 	fs.Float64Var(&f.load.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
 	fs.BoolVar(&f.json, "json", false, "write JSON")
-	fs.StringVar(&f.taken, "taken", "", "write the IDs that were taken to `FILE`, as ranges, for leaf audit")
 	group(fs, groupOutput, "json")
 	f.conn.registerClient(fs)
 	completeValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
@@ -130,10 +126,6 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	if err := b.first(cmd.Context()); err != nil {
 		return err
 	}
-	write, err := f.keepTaken(cmd)
-	if err != nil {
-		return err
-	}
 	operator := admin.NewClient(nc, admin.Timeout(f.conn.timeout))
 	before := answered(cmd.Context(), operator)
 	measured := measureEffort(nc)
@@ -143,7 +135,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	r.Retries = client.Stats().Retries
 	r.judge(measured())
 	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), operator))
-	return errors.Join(r.print(cmd, f.json), write(b))
+	return r.print(cmd, f.json)
 }
 
 // getter gets IDs. It may use the memory of an earlier answer, spare, for the next.

@@ -71,8 +71,8 @@ type idRange struct {
 
 // report puts together what the callers counted. stopped is why the load ended early, or nil.
 func (b *bench) report(result load.Result, stopped error) *benchReport {
-	l, runs := b.cfg.load, b.seen.Finish()
-	repeated, repeats := b.seen.Repeated()
+	l := b.cfg.load
+	runs, repeated, repeats := b.seen.Finish()
 	r := &benchReport{
 		Tag: b.cfg.tag, With: b.cfg.with, Callers: l.Callers, Count: b.cfg.count, Rate: l.Rate,
 		IDsBefore: b.before, Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),

@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/installation"
+	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -23,8 +27,6 @@ const (
 	littleRoom = 256 << 20
 	// mostNamed is how many tags a finding names.
 	mostNamed = 3
-	// mostAhead is how many tags are looked at again.
-	mostAhead = 1000
 	// claimTime is how long after its reservation a healthy generator has claimed a range.
 	claimTime = time.Second
 )
@@ -81,76 +83,75 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Database) {
 		return fmt.Sprintf("%s: the tables are fit, the account has its rights, %s", db.Name(), counted(tags, "tag")), nil
 	})
 	if db.Err() == nil && len(d.look.nodes) > 0 && d.have.Store == installation.KindMySQL {
-		d.examine(ctx, "records", d.records)
+		d.examine(ctx, "records", func(ctx context.Context, log *slog.Logger) (string, error) { return d.records(ctx, db, log) })
 	}
 }
 
-// records looks for rows that are below their records: the database went backwards. It also looks for the opposite.
-func (d *doctor) records(ctx context.Context, log *slog.Logger) (string, error) {
-	var behind, ahead []string // ahead: names
-	compared := 0
-	for req := (admin.ClaimsRequest{}); ; {
-		page, err := d.client.Claims(ctx, req)
-		if err != nil {
-			return "", err
-		}
-		for _, c := range page.Claims {
-			switch {
-			case c.Order != bus.OrderTrend || c.Opaque != "" || c.MaxID == 0:
-				continue
-			case c.MaxID < c.End:
-				behind = append(behind, rowAndRecord(c))
-			case c.MaxID > c.End:
-				ahead = append(ahead, c.Tag)
-			}
-			compared++
-		}
-		if req.After = page.Next; page.Next == "" {
-			break
-		}
+// records looks for rows that are below their records: the database went backwards. It also warns of tags whose max_id
+// stays above all claims, as if another program reserved in the table.
+func (d *doctor) records(ctx context.Context, db *schema.Database, log *slog.Logger) (string, error) {
+	behind, ahead, compared, err := d.compareRows(ctx, db)
+	if err != nil {
+		return "", err
 	}
 	if len(behind) > 0 {
 		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next refill, "+
 			"and within --tag-refresh (docs/mysql.md)",
-			"max_id of %s in the database is below the tag's record: %s", counted(len(behind), "tag"), some(behind))
+			"max_id of %s in the database is below the tag's record: %s", counted(len(behind), "tag"), some(sortedValues(behind)))
 	}
 	found := fmt.Sprintf("%s compared: no row is below its record", counted(compared, "tag"))
 	if len(ahead) == 0 {
 		return found, nil
 	}
-	return found, d.unclaimed(ctx, ahead, log)
-}
-
-// rowAndRecord says where the row and the record of a tag are.
-func rowAndRecord(c admin.TagClaims) string {
-	return fmt.Sprintf("%s (max_id %d, claimed below %d)", c.Tag, c.MaxID, c.End)
-}
-
-// unclaimed warns of tags whose max_id stays above all claims, as if another program reserved in the table.
-func (d *doctor) unclaimed(ctx context.Context, ahead []string, log *slog.Logger) error {
 	select {
 	case <-time.After(claimTime): // generators may be about to claim what they reserved
 	case <-ctx.Done(): // too early to say
-		return nil
+		return found, nil
 	}
-	page, err := d.client.Claims(ctx, admin.ClaimsRequest{Tags: ahead[:min(len(ahead), mostAhead)]})
+	_, now, _, err := d.compareRows(ctx, db)
 	if err != nil {
-		return err
+		return "", err
 	}
-	var found []string
-	for _, c := range page.Claims {
-		if c.MaxID > c.End {
-			found = append(found, rowAndRecord(c))
-		}
-	}
-	if len(found) > 0 {
-		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", counted(len(found), "tag"), some(found)),
+	maps.DeleteFunc(now, func(tag, _ string) bool { return ahead[tag] == "" })
+	if len(now) > 0 {
+		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", counted(len(now), "tag"), some(sortedValues(now))),
 			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another "+
 				"program does, take its account away: after a failover of the database that lost writes, its IDs and "+
 				"those of Leafbus can be the same (docs/moving.md)")
 	}
-	return nil
+	return found, nil
 }
+
+// compareRows returns the tags whose rows are below or above their records, each with a text about both. It reads the
+// records first, because a generator moves the row first.
+func (d *doctor) compareRows(ctx context.Context, db *schema.Database) (behind, ahead map[string]string, compared int, err error) {
+	ends := make(map[string]int64)
+	err = kvstore.AuditSource(d.client, d.js).Records(ctx, "", func(r audit.Record) {
+		if r.Order == bus.OrderTrend && r.Opaque == "" && !r.Deleted {
+			ends[r.Tag] = int64(r.End)
+		}
+	})
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	behind, ahead = make(map[string]string), make(map[string]string)
+	err = db.Rows(ctx, func(r allocator.Row) {
+		end, ok := ends[r.Name]
+		if !ok || r.Problem != nil || r.MaxID == 0 {
+			return
+		}
+		text := fmt.Sprintf("%s (max_id %d, claimed below %d)", r.Name, r.MaxID, end)
+		switch compared++; {
+		case r.MaxID < end:
+			behind[r.Name] = text
+		case r.MaxID > end:
+			ahead[r.Name] = text
+		}
+	})
+	return behind, ahead, compared, err
+}
+
+func sortedValues(m map[string]string) []string { return slices.Sorted(maps.Values(m)) }
 
 // some names the first few.
 func some(all []string) string {

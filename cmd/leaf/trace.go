@@ -13,11 +13,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
-	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
 func newTraceCmd() *cobra.Command {
@@ -52,7 +51,7 @@ Nothing more is known of the IDs below it.`,
 	f.command(cmd, nil) // its flags
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error {
-			t, err := trace(cmd.Context(), audit.FromClient(c, js), tag, id)
+			t, err := trace(cmd.Context(), kvstore.AuditSource(c, js), tag, id)
 			if err != nil {
 				return denied(js.Conn(), err)
 			}
@@ -64,24 +63,10 @@ Nothing more is known of the IDs below it.`,
 
 // trace traces an ID of a tag, or a snowflake if there is no tag.
 func trace(ctx context.Context, from audit.Source, tag string, id bus.ID) (audit.Trace, error) {
-	if tag != "" {
-		if err := allocator.CheckTag(tag); err != nil { // it becomes a subject
-			return audit.Trace{}, err
-		}
-		return audit.TraceTag(ctx, from, tag, int64(id))
+	if tag == "" {
+		return audit.TraceSnowflake(ctx, from, id)
 	}
-	page, err := from.Workers(ctx, admin.WorkersRequest{Limit: 1}) // for its layout
-	if err != nil {
-		return audit.Trace{}, err
-	}
-	p, err := page.Layout.Decode(int64(id))
-	if err != nil {
-		return audit.Trace{}, err
-	}
-	return audit.TraceSnowflake(ctx, from, bus.Decoded{
-		ID: id, Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat),
-		UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence,
-	})
+	return audit.TraceTag(ctx, from, tag, int64(id))
 }
 
 // printTraced writes a trace. Two claims of one ID are an error.

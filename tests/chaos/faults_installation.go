@@ -144,7 +144,6 @@ var installationFaults = []*fault{
 		about:   "all streams are lost, the events too, and a backup is restored by the steps of docs/cluster.md",
 		servers: "joined", alone: true,
 		strike: func(s *strike) {
-			s.excuseHolders()
 			s.restoreBySteps(func() { s.insist("backup", "--force", s.backupFile()) })
 		},
 	},

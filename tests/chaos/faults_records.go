@@ -54,7 +54,6 @@ var recordFaults = []*fault{
 	{
 		name: "events-removed", about: "the stream LEAF_EVENTS is deleted", weight: 1, harms: []string{harmsJetStream},
 		strike: func(s *strike) {
-			s.excuseHolders()
 			s.removeStreams(events.Stream)
 			s.last(2*time.Second, 10*time.Second)
 		},

@@ -151,12 +151,6 @@ func (s *strike) createAgain(tag string, above int64) {
 	}
 }
 
-// excuseHolders declares what a loss of the events of workers excludes: if the registry loses or lost a record, too,
-// the audit does not know who held its worker.
-func (s *strike) excuseHolders() {
-	s.judge.Excuse(judge.Excuse{Check: "audit taken_unclaimed", Tag: callers.Snowflakes, From: time.Now(), Why: s.name})
-}
-
 // excuseForgotten declares what the audit then says, rightly: events report claims of tags that were deleted, and their
 // records are lost; or of a worker that its next holder got from a registry which did not know the former one.
 func (w *world) excuseForgotten(stream string) {
@@ -208,7 +202,6 @@ func (s *strike) purgeEvents() {
 // wipe deletes all streams but some, and writes the record of the installation again, as docs/cluster.md says.
 func (s *strike) wipe(but ...string) {
 	record := s.entry(bus.BucketInstallation, "installation").Value()
-	s.excuseHolders()
 	s.removeStreams(slices.DeleteFunc(s.streams(), func(name string) bool { return slices.Contains(but, name) })...)
 	s.last(5*time.Second, 15*time.Second)
 	s.makeBucket(bus.BucketInstallation)

@@ -53,7 +53,7 @@ func TestIDsNeedTheStandardLibraryAlone(t *testing.T) {
 // they are not named. All others (cmd, tests) are above.
 var layers = [][]string{
 	{"allocator/disk", "allocator/opaque", "internal/collector", "internal/fresh", "internal/testkit",
-		"bus/internal/wire", "snowflake/place"},
+		"bus/internal/stream", "bus/internal/wire", "snowflake/place"},
 	{"allocator"},
 	{"snowflake"},
 	{"bus"},

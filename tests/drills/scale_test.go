@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -60,10 +61,13 @@ func TestDrillAuditOfAMillionEvents(t *testing.T) {
 		_, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(testkit.Patience))
 		kit.Must(t, err)
 	}
+	tags, err := js.Stream(t.Context(), "KV_LEAF_TAGS")
+	kit.Must(t, err)
+	bucket := tags.CachedInfo().Config.FirstSeq
 	name := func(i int) string { return fmt.Sprintf("shop.order.%06d", i) }
 	for i := range manyTags {
 		publish("$KV.LEAF_TAGS."+name(i), fmt.Sprintf(
-			`{"tag":"%s","max_id":"101","step":10,"description":"","updated":"2026-01-01T00:00:00Z"}`, name(i)))
+			`{"format":1,"bucket":"%d","tag":"%s","end":"101","step":10,"updated":"2026-01-01T00:00:00Z"}`, bucket, name(i)))
 	}
 	for i := range manyEvents { // ten refills of each tag, with a gap
 		if tag, refill := name(i%manyTags), i/manyTags; refill != 5 {
@@ -80,7 +84,7 @@ func TestDrillAuditOfAMillionEvents(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	began := time.Now()
-	report, err := audit.Run(t.Context(), audit.FromClient(client, js), audit.Options{})
+	report, err := audit.Run(t.Context(), kvstore.AuditSource(client, js), audit.Options{})
 	kit.Must(t, err)
 	took := time.Since(began)
 	runtime.GC()

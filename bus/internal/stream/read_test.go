@@ -1,11 +1,10 @@
-package audit
+package stream
 
 import (
 	"context"
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -59,9 +58,9 @@ func (f *filled) publish(t *testing.T, count int) {
 	}
 }
 
-// read reads all events, and calls f at the first one.
-func read(ctx context.Context, js jetstream.JetStream, stall time.Duration, first func()) (n int, err error) {
-	err = Source{JS: js, stall: stall}.readAll(ctx, allEvents, jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64) {
+// readAll reads all events, and calls f at the first one.
+func readAll(ctx context.Context, js jetstream.JetStream, first func()) (n int, err error) {
+	err = Read(ctx, js, events.Stream, events.Subjects, jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64, uint64) {
 		if n++; n == 1 {
 			first()
 		}
@@ -89,7 +88,7 @@ func TestReadingEnds(t *testing.T) {
 			t.Parallel()
 			f := newFilled(t)
 			ctx, cancel := context.WithCancel(testkit.Context(t))
-			n, err := read(ctx, f.js, time.Second, func() {
+			n, err := readAll(ctx, f.js, func() {
 				if err := c.disturb(t.Context(), f, cancel); err != nil {
 					t.Error(err)
 				}
@@ -111,17 +110,17 @@ func TestReadingSurvivesAReconnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := uint64(1)
-	err = Read(testkit.Context(t), js, allEvents, jetstream.DeliverAllPolicy, func(msg jetstream.Msg, _ uint64) {
-		about, err := msg.Metadata()
-		if err != nil || about.Sequence.Stream != next {
-			t.Errorf("message %+v, %v, want %d", about, err, next)
+	read := func(_ jetstream.Msg, sequence, _ uint64) {
+		if sequence != next {
+			t.Errorf("message %d, want %d", sequence, next)
 		}
 		if next++; next%2000 == 0 {
 			if err := nc.ForceReconnect(); err != nil {
 				t.Error(err)
 			}
 		}
-	})
+	}
+	err = Read(testkit.Context(t), js, events.Stream, events.Subjects, jetstream.DeliverAllPolicy, read)
 	if err != nil || next != manyEvents+1 {
 		t.Errorf("%d of %d were read: %v", next-1, manyEvents, err)
 	}
@@ -141,7 +140,7 @@ func TestReadingWhileTheStreamEvicts(t *testing.T) {
 	if _, err := f.js.UpdateStream(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	n, err := read(testkit.Context(t), f.js, 0, func() {
+	n, err := readAll(testkit.Context(t), f.js, func() {
 		f.publish(t, manyEvents-500)
 		testkit.Eventually(t, "the stream to evict", func() bool {
 			info, err := f.stream.Info(t.Context())
@@ -163,14 +162,15 @@ func TestNothingToRead(t *testing.T) {
 	}
 	f := &filled{js: js}
 	for range 2 {
-		err := Read(testkit.Context(t), js, refillEvents+"nosuch", jetstream.DeliverAllPolicy, func(jetstream.Msg, uint64) { t.Error("a message") })
+		err := Read(testkit.Context(t), js, events.Stream, "leaf.events.info.segment.refill.nosuch", jetstream.DeliverAllPolicy,
+			func(jetstream.Msg, uint64, uint64) { t.Error("a message") })
 		if err = errors.Join(err, f.make(t.Context())); err != nil {
 			t.Error(err)
 		}
 		f.publish(t, 10)
 	}
 	s.Close()
-	if _, err := read(testkit.Context(t), js, time.Second, func() {}); err == nil || !strings.Contains(err.Error(), "try again") {
+	if _, err := readAll(testkit.Context(t), js, func() {}); err == nil || !strings.Contains(err.Error(), "try again") {
 		t.Errorf("a reading without a server: %v", err)
 	}
 }

@@ -1,0 +1,70 @@
+package kvstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/internal/stream"
+)
+
+// mostProblem is how many bytes the reason may have why a record cannot be read: it quotes the record.
+const mostProblem = 500
+
+// AuditSource returns where an audit reads an installation: events and tags in JetStream, workers from the generators.
+func AuditSource(c *admin.Client, js jetstream.JetStream) audit.Source {
+	return audit.Source{
+		JS:      js,
+		Records: func(ctx context.Context, tag string, f func(audit.Record)) error { return readTags(ctx, js, tag, f) },
+		Workers: c.Workers, States: c.States,
+		Reveal: func(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
+			numbers, err := c.RevealIDs(ctx, req.Tag, req.IDs...)
+			return admin.Revealed{Tag: req.Tag, Numbers: numbers}, err
+		},
+	}
+}
+
+// readTags calls f with the record of a tag, or with those of all tags if tag is "".
+func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(audit.Record)) error {
+	b, err := findTags(ctx, Config{JS: js})
+	if err != nil {
+		return err
+	}
+	subject := subjectOf(bus.BucketTags)
+	filter := subject + tag
+	if tag == "" {
+		filter = subject + ">"
+	}
+	return stream.Read(ctx, js, streamOf(bus.BucketTags), filter, jetstream.DeliverLastPerSubjectPolicy,
+		func(msg jetstream.Msg, revision, _ uint64) {
+			name := strings.TrimPrefix(msg.Subject(), subject)
+			if allocator.CheckTag(name) != nil {
+				return // nothing of it can be claimed
+			}
+			s, err := storedTag(b, name, msg.Data(), revision)
+			if errors.Is(err, errRemade) {
+				s, err = b.misnamed(name, revision)
+			}
+			r := audit.Record{Tag: name}
+			switch {
+			case err != nil:
+				r.Problem = fmt.Sprintf("%.*s", mostProblem, err)
+			case s.Revision == 0: // it was written for an earlier bucket
+				return
+			default:
+				r.Order, r.Opaque = s.Order.String(), string(s.Order.Domain())
+				r.End, r.Deleted = bus.ID(s.MaxID), s.Deleted
+				if s.Last != (allocator.Claim{}) {
+					r.Last = &s.Last
+				}
+			}
+			f(r)
+		})
+}
