@@ -27,8 +27,50 @@ type Rules struct {
 
 // Quota is a token bucket of IDs.
 type Quota struct {
-	PerSecond int64 `json:"per_second"` // at least 1; 0: there is no quota
-	Burst     int64 `json:"burst"`      // IDs that may come at once after a pause; at least 1
+	PerSecond int64 `json:"per_second" yaml:"per_second"` // at least 1; 0: there is no quota
+	Burst     int64 `json:"burst" yaml:"burst"`           // IDs that may come at once after a pause; at least 1
+}
+
+// ParseQuota reads 1000/s, 1000, none or 0. The error matches [ErrBadValue].
+func ParseQuota(text string) (q Quota, err error) {
+	if q.PerSecond, err = parseRule("quota", strings.TrimSuffix(text, "/s")); err == nil {
+		_, err = Rules{}.With(RulesChange{Quota: &q})
+	}
+	return q, err
+}
+
+// UnmarshalYAML reads the fields of a quota, or what ParseQuota reads. The interface is that of the yaml packages.
+func (q *Quota) UnmarshalYAML(unmarshal func(any) error) (err error) {
+	var text string
+	if unmarshal(&text) == nil {
+		*q, err = ParseQuota(text)
+		return err
+	}
+	var fields struct {
+		PerSecond int64          `yaml:"per_second"`
+		Burst     int64          `yaml:"burst"`
+		Others    map[string]any `yaml:",inline"`
+	}
+	if err = unmarshal(&fields); err == nil && len(fields.Others) > 0 {
+		err = fmt.Errorf("%w: a quota has the fields per_second and burst", ErrBadValue)
+	}
+	*q = Quota{fields.PerSecond, fields.Burst}
+	return err
+}
+
+// noRule is how an operator removes a rule; so does 0.
+const noRule = "none"
+
+// parseRule reads a whole number, or none. [Rules.With] knows its bounds.
+func parseRule(rule, text string) (int64, error) {
+	if text == noRule {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the %s %s is not a whole number, or none", ErrBadValue, rule, quote(text))
+	}
+	return n, nil
 }
 
 // LimitQuota is the largest quota, and the largest burst.
@@ -57,6 +99,10 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil
 
 // UnmarshalText implements [encoding.TextUnmarshaler].
 func (d *Duration) UnmarshalText(text []byte) error {
+	if string(text) == noRule {
+		*d = 0
+		return nil
+	}
 	parsed, err := time.ParseDuration(string(text))
 	if err != nil {
 		return fmt.Errorf("%w: %.40q is not a time such as 15m", ErrBadValue, text)
@@ -67,10 +113,10 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 // RulesChange says what changes of [Rules]: the fields that are not nil. A zero removes the rule.
 type RulesChange struct {
-	Quota   *Quota    `json:"quota,omitempty"`
-	Paused  *bool     `json:"paused,omitempty"`
-	Outlast *Duration `json:"outlast,omitempty"`
-	Limit   *Limit    `json:"limit,omitempty"`
+	Quota   *Quota    `json:"quota,omitempty" yaml:"quota,omitempty,flow"`
+	Paused  *bool     `json:"paused,omitempty" yaml:"paused,omitempty"`
+	Outlast *Duration `json:"outlast,omitempty" yaml:"outlast,omitempty"`
+	Limit   *Limit    `json:"limit,omitempty" yaml:"limit,omitempty"`
 }
 
 // Limit is a [Rules.Limit] in JSON: a string, or a bare whole number.
@@ -82,16 +128,27 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
-func (l *Limit) UnmarshalJSON(b []byte) error {
+func (l *Limit) UnmarshalJSON(b []byte) (err error) {
 	if n := len(b); n > 1 && b[0] == '"' && b[n-1] == '"' {
 		b = b[1 : n-1]
 	}
-	n, err := strconv.ParseInt(string(b), 10, 64)
-	if err != nil {
-		return fmt.Errorf("%w: the limit %s is not a whole number", ErrBadValue, quote(string(b)))
+	*l, err = ParseLimit(string(b))
+	return err
+}
+
+// UnmarshalYAML reads what ParseLimit reads. The interface is that of the yaml packages.
+func (l *Limit) UnmarshalYAML(unmarshal func(any) error) (err error) {
+	var text string
+	if err = unmarshal(&text); err == nil {
+		*l, err = ParseLimit(text)
 	}
-	*l = Limit(n)
-	return nil
+	return err
+}
+
+// ParseLimit reads a whole number, or none. The error matches [ErrBadValue].
+func ParseLimit(text string) (Limit, error) {
+	n, err := parseRule("limit", text)
+	return Limit(n), err
 }
 
 // With returns the rules after a change, with a new version if anything is in it. The error matches [ErrBadValue].

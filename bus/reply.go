@@ -115,3 +115,12 @@ func (d *ID) UnmarshalJSON(b []byte) error {
 	*d = ID(id)
 	return nil
 }
+
+// UnmarshalYAML reads a whole number, as text too. The interface is that of the yaml packages.
+func (d *ID) UnmarshalYAML(unmarshal func(any) error) error {
+	var text string
+	if err := unmarshal(&text); err != nil {
+		return err
+	}
+	return d.UnmarshalJSON([]byte(text))
+}

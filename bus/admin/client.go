@@ -66,16 +66,16 @@ func (c *Client) Tag(ctx context.Context, tag string) (TagRecord, error) {
 // CreateTag adds a tag and returns its record. [bus.Exists]: the tag exists. [bus.BadTag], [bus.BadRequest]: the
 // request is not valid. After [bus.TimedOut], or an error that is not a [bus.Error], the tag may have been
 // created: make the same request again.
-func (c *Client) CreateTag(ctx context.Context, req TagCreate) (TagChange, error) {
-	return call[TagChange](ctx, c, SubjectTagsCreate, req)
+func (c *Client) CreateTag(ctx context.Context, req TagSpec) (TagRecord, error) {
+	return call[TagRecord](ctx, c, SubjectTagsCreate, req)
 }
 
 // UpdateTag changes a tag and returns its record. When it returns, a new max_id is in force at every
 // generator that is heard; the result names the others. [bus.UnknownTag]: the tag does not exist.
 // [bus.Conflict]: max_id would move backwards, or the change looks like a typo and has no Force. After [bus.TimedOut], or an
 // error that is not a [bus.Error], the change may have happened: make the same request again.
-func (c *Client) UpdateTag(ctx context.Context, req TagUpdate) (TagChange, error) {
-	return call[TagChange](ctx, c, SubjectTagsUpdate, req)
+func (c *Client) UpdateTag(ctx context.Context, req TagSpec) (TagRecord, error) {
+	return call[TagRecord](ctx, c, SubjectTagsUpdate, req)
 }
 
 // AdvanceTag moves a tag's max_id up to the highest ID that any part of the installation knows to be in
@@ -104,8 +104,8 @@ func (c *Client) EndLoss(ctx context.Context, req EndLossRequest) (ended bool, e
 // DeleteTag removes a tag and returns its last record. Its IDs are not handed out again, even if the
 // tag is created again. [bus.UnknownTag]: the tag does not exist. After [bus.TimedOut] the tag may be deleted,
 // and generators that the error names may serve it until they hear of it: make the same request again.
-func (c *Client) DeleteTag(ctx context.Context, tag string) (TagChange, error) {
-	return call[TagChange](ctx, c, SubjectTagsDelete, tagName{tag})
+func (c *Client) DeleteTag(ctx context.Context, tag string) (TagRecord, error) {
+	return call[TagRecord](ctx, c, SubjectTagsDelete, tagName{tag})
 }
 
 // RevealIDs returns the numbers of IDs of an opaque tag. [bus.BadRequest]: the tag is not opaque, or an ID is not of

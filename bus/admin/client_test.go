@@ -99,7 +99,7 @@ func TestRequestsThatReachNobody(t *testing.T) {
 		t.Errorf("without a generator: %v", err)
 	}
 	requests := generators(t, natskit.Connect(t, s))
-	long := admin.TagCreate{Tag: "order", Description: strings.Repeat("x", 2<<20)}
+	long := admin.TagSpec{Tag: "order", Description: new(strings.Repeat("x", 2<<20))}
 	if _, err := c.CreateTag(t.Context(), long); !errors.Is(err, nats.ErrMaxPayload) || len(requests) > 0 {
 		t.Errorf("a request beyond max_payload: %v, and %d requests were sent", err, len(requests))
 	}

@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 )
 
@@ -67,7 +69,7 @@ type (
 		TagRecord
 		Problem string `json:"problem"`
 	}
-	// TagRecord is a tag as users see it.
+	// TagRecord is a tag as users see it, and the reply to a change: the new record, or the last one of a deleted tag.
 	TagRecord struct {
 		Tag         string    `json:"tag"`
 		MaxID       bus.ID    `json:"max_id"`
@@ -80,6 +82,9 @@ type (
 		// not its IDs.
 		Opaque string `json:"opaque,omitempty"`
 		TagRules
+		// Unheard, in the reply to a change, are generators that fell silent in the last hour without saying that they
+		// end. They may be cut off, and may hand out IDs as before the change until they return.
+		Unheard []string `json:"unheard,omitempty"`
 	}
 	// TagRules are what an operator may set for a tag; see [allocator.Rules]. Zero fields are not set.
 	TagRules struct {
@@ -88,16 +93,9 @@ type (
 		Outlast allocator.Duration `json:"outlast,omitempty"` // "15m"
 		Limit   bus.ID             `json:"limit,omitempty"`   // the largest ID
 	}
-	// TagChange is the reply to a change of a tag: its new record, or its last one if it is deleted.
-	TagChange struct {
-		TagRecord
-		// Unheard are generators that fell silent in the last hour without saying that they
-		// end. They may be cut off, and may hand out IDs as before the change until they return.
-		Unheard []string `json:"unheard,omitempty"`
-	}
 	// TagAdvance is the reply to an advance of a tag: its new record, and where max_id was before.
 	TagAdvance struct {
-		TagChange
+		TagRecord
 		Was bus.ID `json:"was"` // equal to MaxID if nothing showed that IDs above were in use
 	}
 	// AdvanceRequest asks to move max_id of a tag above all that is known to be in use.
@@ -114,32 +112,24 @@ type (
 	EndLossReply struct {
 		Ended bool `json:"ended"` // false: no tags were lost
 	}
-	// TagCreate asks for a new tag; zero fields take their defaults.
-	TagCreate struct {
-		Tag         string  `json:"tag"`
-		MaxID       *bus.ID `json:"max_id,omitempty"`
-		Step        *int64  `json:"step,omitempty"` // not of a strict tag
-		Description string  `json:"description,omitempty"`
-		// Order is [bus.OrderTrend] (default) or [bus.OrderStrict]. It is for life.
-		Order string `json:"order,omitempty"`
-		// Opaque makes the tag opaque, for life, with IDs of 63 bits ("63"), 53 bits ("53"), or 9 to 18 decimal digits
-		// ("d9" to "d18").
-		Opaque string `json:"opaque,omitempty"`
-		allocator.RulesChange
-		// Force allows a limit below MaxID.
-		Force   bool       `json:"force,omitempty"`
-		Updated *time.Time `json:"updated,omitempty"` // ignored, so that a record can be sent as it was received
-	}
-	// TagUpdate asks for a change of the fields that are not nil.
-	TagUpdate struct {
-		Tag                   string  `json:"tag"`
-		MaxID                 *bus.ID `json:"max_id,omitempty"`
-		Step                  *int64  `json:"step,omitempty"`
-		Description           *string `json:"description,omitempty"`
-		allocator.RulesChange         // a zero removes a rule
+	// TagSpec is a tag as an operator wants it: the request that creates a tag or changes it, and an entry in a file of
+	// tags. What is nil or empty stays as it is; a new tag has its default.
+	TagSpec struct {
+		Tag string `json:"tag" yaml:"tag"`
+		// Order of a new tag, for life: [bus.OrderTrend] (default) or [bus.OrderStrict]. Opaque is the domain of a new
+		// opaque tag, for life: "63", "53" or "d9" to "d18".
+		Order       string  `json:"order,omitempty" yaml:"order,omitempty"`
+		Opaque      string  `json:"opaque,omitempty" yaml:"opaque,omitempty"`
+		MaxID       *bus.ID `json:"max_id,omitempty" yaml:"max_id,omitempty"`
+		Step        *int64  `json:"step,omitempty" yaml:"step,omitempty"` // not of a strict tag
+		Description *string `json:"description,omitempty" yaml:"description,omitempty"`
+		// RulesChange has the rules. A zero removes one.
+		allocator.RulesChange `yaml:",inline"`
 		// Force allows a max_id that jumps by more than [allocator.MostJump] or beyond half of the IDs that are left, and
 		// a limit below max_id.
-		Force bool `json:"force,omitempty"`
+		Force bool `json:"force,omitempty" yaml:"-"`
+		// Updated is ignored: so a record can be sent as it was received.
+		Updated *time.Time `json:"updated,omitempty" yaml:"updated,omitempty"`
 	}
 	// RevealRequest asks for the numbers of IDs of an opaque tag, at most [MostRevealed].
 	RevealRequest struct {
@@ -158,3 +148,44 @@ type (
 
 // MostRevealed is how many IDs one request reveals.
 const MostRevealed = 10_000
+
+// Spec returns the spec that creates the tag again.
+func (r TagRecord) Spec() TagSpec {
+	s := TagSpec{Tag: r.Tag, Order: r.Order, Opaque: r.Opaque, MaxID: &r.MaxID}
+	if r.Step != 0 {
+		s.Step = &r.Step
+	}
+	if r.Description != "" {
+		s.Description = &r.Description
+	}
+	if r.Quota != (allocator.Quota{}) {
+		s.Quota = &r.Quota
+	}
+	if r.Paused {
+		s.Paused = &r.Paused
+	}
+	if r.Outlast != 0 {
+		s.Outlast = &r.Outlast
+	}
+	if r.Limit != 0 {
+		s.Limit = (*allocator.Limit)(&r.Limit)
+	}
+	return s
+}
+
+// Kind returns the order of a new tag. That of an opaque tag has its domain. The error matches [allocator.ErrBadValue].
+func (s TagSpec) Kind() (allocator.Order, error) {
+	order, err := allocator.ParseOrder(s.Order)
+	if err != nil || s.Opaque == "" {
+		return order, err
+	}
+	if order == allocator.Strict {
+		return order, fmt.Errorf("%w: a tag is strict or opaque: the IDs of an opaque tag are in no order",
+			allocator.ErrBadValue)
+	}
+	domain, err := opaque.ParseDomain(s.Opaque)
+	if err != nil {
+		return order, fmt.Errorf("%w: opaque: %v", allocator.ErrBadValue, err)
+	}
+	return allocator.OpaqueOrder(domain), nil
+}

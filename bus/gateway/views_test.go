@@ -40,7 +40,7 @@ func TestViews(t *testing.T) {
 	}
 	defer nc.Close()
 	c, operator := bus.NewClient(nc), admin.NewClient(nc)
-	_, err = operator.CreateTag(t.Context(), admin.TagCreate{Tag: "invoice", Order: bus.OrderStrict})
+	_, err = operator.CreateTag(t.Context(), admin.TagSpec{Tag: "invoice", Order: bus.OrderStrict})
 	_, err1 := c.Take(t.Context(), "order", 3)
 	_, err2 := c.Take(t.Context(), "invoice", 6)
 	if err := errors.Join(err, err1, err2); err != nil {

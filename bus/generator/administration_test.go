@@ -15,7 +15,7 @@ import (
 func TestDecode(t *testing.T) {
 	t.Parallel()
 	step, id, text := int64(5), bus.ID(math.MaxInt64), ""
-	for body, want := range map[string]admin.TagUpdate{
+	for body, want := range map[string]admin.TagSpec{
 		"":                                 {},
 		" {} \n":                           {},
 		`{"tag":"a","step":5}`:             {Tag: "a", Step: &step},
@@ -23,7 +23,7 @@ func TestDecode(t *testing.T) {
 		`{"max_id":9223372036854775807}`:   {MaxID: &id},
 		`{"description":"","step":null}`:   {Description: &text},
 	} {
-		got, err := decode[admin.TagUpdate]([]byte(body))
+		got, err := decode[admin.TagSpec]([]byte(body))
 		if err != nil || string(wire.Encode(got)) != string(wire.Encode(want)) {
 			t.Errorf("decode(%s) = %s, %v; want %s", body, wire.Encode(got), err, wire.Encode(want))
 		}
@@ -33,7 +33,7 @@ func TestDecode(t *testing.T) {
 		`{"max_id":"0"}`, `{"max_id":"-1"}`, `{"max_id":"1.5"}`, `{"max_id":1e3}`, `{"max_id":""}`, `{"max_id":"01"}`,
 		`{"max_id":"9223372036854775808"}`, `{"max_id":9223372036854775808}`, `{"max_id":{}}`, `{"max_id":"\u0031"}`,
 	} {
-		if got, err := decode[admin.TagUpdate]([]byte(body)); !errors.Is(err, bus.BadRequest) {
+		if got, err := decode[admin.TagSpec]([]byte(body)); !errors.Is(err, bus.BadRequest) {
 			t.Errorf("decode(%s) = %s, %v; want %v", body, wire.Encode(got), err, bus.BadRequest)
 		}
 	}
@@ -44,7 +44,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		req, err := decode[admin.TagUpdate](body)
+		req, err := decode[admin.TagSpec](body)
 		if err != nil {
 			if e := toError(err); e.Code != 400 || strings.Contains(e.Message, "\n") {
 				t.Fatalf("%q: %v", body, err)
@@ -54,7 +54,7 @@ func FuzzDecode(f *testing.F) {
 		if req.MaxID != nil && *req.MaxID < 1 {
 			t.Fatalf("%q: max_id %d", body, *req.MaxID)
 		}
-		again, err := decode[admin.TagUpdate](wire.Encode(req))
+		again, err := decode[admin.TagSpec](wire.Encode(req))
 		if err != nil || string(wire.Encode(again)) != string(wire.Encode(req)) {
 			t.Fatalf("%s reads as %s, %v", wire.Encode(req), wire.Encode(again), err)
 		}

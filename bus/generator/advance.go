@@ -48,9 +48,9 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 	}
 	for {
 		to := bus.ID(max(s.MaxID, s.Floor, seen))
-		changed, err := t.update(ctx, admin.TagUpdate{Tag: s.Name, MaxID: &to, Force: true})
+		changed, err := t.update(ctx, admin.TagSpec{Tag: s.Name, MaxID: &to, Force: true})
 		if !errors.Is(err, allocator.ErrConflict) {
-			return admin.TagAdvance{TagChange: changed, Was: bus.ID(s.MaxID)}, err
+			return admin.TagAdvance{TagRecord: changed, Was: bus.ID(s.MaxID)}, err
 		}
 		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
 		t.exchange.hold(s.Name)

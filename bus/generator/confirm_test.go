@@ -138,7 +138,7 @@ func TestLostGeneratorsAreNamed(t *testing.T) {
 	one.report(t, nc, "cut", "")
 	one.report(t, nc, "left", `,"gone":true`)
 	testkit.Eventually(t, "it is silent", func() bool { return !one.Hears("cut") })
-	pause := admin.TagUpdate{Tag: "order", RulesChange: allocator.RulesChange{Paused: new(true)}}
+	pause := admin.TagSpec{Tag: "order", RulesChange: allocator.RulesChange{Paused: new(true)}}
 	got, err := admin.NewClient(nc).UpdateTag(t.Context(), pause)
 	if err != nil || !slices.Equal(got.Unheard, []string{"cut"}) {
 		t.Errorf("%+v, %v; want only cut to be named", got, err)
@@ -245,12 +245,12 @@ func TestSilentGeneratorAtACreation(t *testing.T) {
 	one := start(t, s, "one", records, nil)
 	one.stays(t, nc, "silent")
 	client := admin.NewClient(nc, admin.Timeout(testkit.Patience))
-	if got, err := client.CreateTag(t.Context(), admin.TagCreate{Tag: "order"}); err != nil || got.MaxID != 1 {
+	if got, err := client.CreateTag(t.Context(), admin.TagSpec{Tag: "order"}); err != nil || got.MaxID != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	records.SetErr(allocator.ErrTagsLost)
 	high := bus.ID(5000)
-	_, err := client.CreateTag(t.Context(), admin.TagCreate{Tag: "coupon", MaxID: &high})
+	_, err := client.CreateTag(t.Context(), admin.TagSpec{Tag: "coupon", MaxID: &high})
 	if err == nil || !strings.Contains(err.Error(), "[silent]") {
 		t.Errorf("while all records are lost: %v", err)
 	}
@@ -262,7 +262,7 @@ func TestSilentGeneratorAtACreation(t *testing.T) {
 	if _, err = nc.Subscribe(wire.SubjectKnows, func(msg *nats.Msg) { msg.Respond([]byte(knows)) }); err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.CreateTag(t.Context(), admin.TagCreate{Tag: "coupon", MaxID: &high})
+	_, err = client.CreateTag(t.Context(), admin.TagSpec{Tag: "coupon", MaxID: &high})
 	if got := records.Snapshot()["coupon"]; got.MaxID != 7001 || got.Floor != 7001 || got.Paused || got.Version != 5 {
 		t.Errorf("it knows, and the record is %+v (%v)", got.Tag, err)
 	}

@@ -81,10 +81,10 @@ func moveTo(t *testing.T, nc *nats.Conn, tag string, maxID bus.ID) []string {
 	var unheard []string
 	testkit.Eventually(t, "max_id is moved", func() bool {
 		const commands = 8
-		changed := make(chan *admin.TagChange, commands)
+		changed := make(chan *admin.TagRecord, commands)
 		for range commands {
 			go func() {
-				c, err := admin.NewClient(nc).UpdateTag(context.Background(), admin.TagUpdate{Tag: tag, MaxID: &maxID})
+				c, err := admin.NewClient(nc).UpdateTag(context.Background(), admin.TagSpec{Tag: tag, MaxID: &maxID})
 				if err != nil {
 					changed <- nil
 					return

@@ -64,7 +64,7 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	start(t, s, "n", memory(t, "order"), nil).stays(t, nc, "deaf") // it never answers
 	testkit.Eventually(t, "it is heard", func() bool {
-		_, err := admin.NewClient(nc).UpdateTag(t.Context(), admin.TagUpdate{Tag: "order", MaxID: new(bus.ID(500))})
+		_, err := admin.NewClient(nc).UpdateTag(t.Context(), admin.TagSpec{Tag: "order", MaxID: new(bus.ID(500))})
 		return errors.Is(err, bus.TimedOut) && strings.Contains(err.Error(), "[deaf] did not confirm") && strings.Contains(err.Error(), "it may have happened: send it again")
 	})
 	var err error
@@ -73,7 +73,7 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "NATS does not answer") {
 			return true
 		}
-		_, _ = admin.NewClient(nc).CreateTag(t.Context(), admin.TagCreate{Tag: "order"}) // not confirmed either
+		_, _ = admin.NewClient(nc).CreateTag(t.Context(), admin.TagSpec{Tag: "order"}) // not confirmed either
 		return false
 	})
 	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "again") {

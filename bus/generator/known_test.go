@@ -44,7 +44,7 @@ func startWith(t *testing.T, s *embedded.Server, node, tag string) *running {
 }
 
 // wantCreated creates a tag that was lost, and demands where it begins.
-func wantCreated(t *testing.T, nc *nats.Conn, req admin.TagCreate, at bus.ID) {
+func wantCreated(t *testing.T, nc *nats.Conn, req admin.TagSpec, at bus.ID) {
 	t.Helper()
 	got, err := admin.NewClient(nc).CreateTag(t.Context(), req)
 	if err != nil || got.MaxID != at {
@@ -84,11 +84,11 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	late := startWith(t, s, "late", "a")
 	late.refuses(t, "a", 1, bus.UnknownTag)
 	for _, tag := range tags {
-		wantCreated(t, nc, admin.TagCreate{Tag: tag}, 1001)
+		wantCreated(t, nc, admin.TagSpec{Tag: tag}, 1001)
 	}
 	// Such a generator knows the kind of a strict or opaque tag, too.
 	client := admin.NewClient(nc)
-	kinds := []admin.TagCreate{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
+	kinds := []admin.TagSpec{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
 	for _, req := range kinds {
 		if _, err := client.CreateTag(t.Context(), req); err != nil {
 			t.Fatal(err)
@@ -116,8 +116,8 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 	client := admin.NewClient(nc)
 	eventsOn(t, nc) // the stream is there
 	high := bus.ID(500)
-	strict := admin.TagCreate{Tag: "invoice", Order: bus.OrderStrict}
-	for _, req := range []admin.TagCreate{{Tag: "order"}, {Tag: "unused", MaxID: &high}, strict} {
+	strict := admin.TagSpec{Tag: "invoice", Order: bus.OrderStrict}
+	for _, req := range []admin.TagSpec{{Tag: "order"}, {Tag: "unused", MaxID: &high}, strict} {
 		if _, err := client.CreateTag(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
@@ -129,19 +129,19 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 	}
 	loseTags(t, nc, "order", "unused", "invoice")
 	startWith(t, s, "new", "order").refuses(t, "order", 1, bus.UnknownTag)
-	wantCreated(t, nc, admin.TagCreate{Tag: "order"}, 1001)
-	wantCreated(t, nc, admin.TagCreate{Tag: "unused"}, 500)
+	wantCreated(t, nc, admin.TagSpec{Tag: "order"}, 1001)
+	wantCreated(t, nc, admin.TagSpec{Tag: "unused"}, 500)
 	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Conflict) {
 		t.Errorf("a strict tag of which only the name is known is created: %v", err)
 	}
 	strict.MaxID = &high
 	wantCreated(t, nc, strict, 500)
-	wantCreated(t, nc, admin.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
+	wantCreated(t, nc, admin.TagSpec{Tag: "another", Order: bus.OrderStrict}, 1)
 	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Exists) {
 		t.Errorf("it is created twice: %v", err)
 	}
 	if _, err := client.DeleteTag(t.Context(), "another"); err != nil { // that is no loss
 		t.Fatal(err)
 	}
-	wantCreated(t, nc, admin.TagCreate{Tag: "another", Order: bus.OrderStrict}, 1)
+	wantCreated(t, nc, admin.TagSpec{Tag: "another", Order: bus.OrderStrict}, 1)
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
@@ -138,7 +137,7 @@ func (t *tagAdmin) reveal(ctx context.Context, req admin.RevealRequest) (admin.R
 	return r, nil
 }
 
-func (t *tagAdmin) create(ctx context.Context, req admin.TagCreate) (admin.TagChange, error) {
+func (t *tagAdmin) create(ctx context.Context, req admin.TagSpec) (admin.TagRecord, error) {
 	tag, err := newTag(req, t.cfg.MaxStep)
 	if err == nil && !req.Force {
 		// A max_id alone is no typo: the IDs of an old system may be large.
@@ -146,19 +145,22 @@ func (t *tagAdmin) create(ctx context.Context, req admin.TagCreate) (admin.TagCh
 		err = at.CheckLoss(allocator.Change{RulesChange: req.RulesChange})
 	}
 	if err != nil {
-		return admin.TagChange{}, err
+		return admin.TagRecord{}, err
 	}
 	return t.add(ctx, tag, false)
 }
 
 // newTag returns the tag that a request asks for.
-func newTag(req admin.TagCreate, maxStep int64) (tag allocator.Tag, err error) {
+func newTag(req admin.TagSpec, maxStep int64) (tag allocator.Tag, err error) {
 	tag = allocator.Tag{
-		Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, maxStep), Description: req.Description}
+		Name: req.Tag, MaxID: 1, Step: min(allocator.DefaultStep, maxStep)}
 	if req.MaxID != nil {
 		tag.MaxID = int64(*req.MaxID)
 	}
-	if tag.Order, err = orderOf(req); tag.Order == allocator.Strict {
+	if req.Description != nil {
+		tag.Description = *req.Description
+	}
+	if tag.Order, err = req.Kind(); tag.Order == allocator.Strict {
 		tag.Step = 0
 	}
 	if req.Step != nil {
@@ -172,43 +174,27 @@ func newTag(req admin.TagCreate, maxStep int64) (tag allocator.Tag, err error) {
 	return tag, err
 }
 
-// orderOf returns the order of a new tag.
-func orderOf(req admin.TagCreate) (allocator.Order, error) {
-	o, err := allocator.ParseOrder(req.Order)
-	if err != nil || req.Opaque == "" {
-		return o, err
-	}
-	if o == allocator.Strict {
-		return o, badRequest("a tag is strict or opaque: the IDs of an opaque tag are in no order")
-	}
-	d, err := opaque.ParseDomain(req.Opaque)
-	if err != nil {
-		return o, badRequest("opaque: %v", err)
-	}
-	return allocator.OpaqueOrder(d), nil
-}
-
 // add adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may be
 // lost. A max_id above 1 says that all IDs below are in use: the other generators drop those that they have. It has all
 // the time of its sender, because the other generators are asked. onlyNew: the name must never have been in use.
-func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (admin.TagChange, error) {
+func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (admin.TagRecord, error) {
 	seen, err := t.seenInEvents(ctx, tag.Name)
 	if err != nil {
-		return admin.TagChange{}, err
+		return admin.TagRecord{}, err
 	}
 	s, err := t.alloc.Create(ctx, tag, seen, onlyNew)
 	if err != nil {
-		return admin.TagChange{}, err
+		return admin.TagRecord{}, err
 	}
 	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
 	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
 		t.exchange.push(s)
 		t.publishTag("tag.created", s.Tag)
-		return admin.TagChange{TagRecord: record(s.Tag)}, nil
+		return record(s.Tag), nil
 	}
 	made, err := t.announce(ctx, "tag.created", s)
 	if err != nil {
-		return admin.TagChange{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
+		return admin.TagRecord{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}
 	return made, nil
 }
@@ -267,10 +253,13 @@ func (t *tagAdmin) ensure(ctx context.Context, tag allocator.Tag) error {
 	return err
 }
 
-func (t *tagAdmin) update(ctx context.Context, req admin.TagUpdate) (admin.TagChange, error) {
+func (t *tagAdmin) update(ctx context.Context, req admin.TagSpec) (admin.TagRecord, error) {
 	change := allocator.Change{
 		MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
 	err := allocator.CheckTag(req.Tag)
+	if err == nil && req.Order+req.Opaque != "" {
+		err = badRequest("a tag has its order and its domain for life: leave out order and opaque")
+	}
 	if err == nil && change == (allocator.Change{}) {
 		err = badRequest("nothing to change: give max_id, step, description, quota, paused, outlast or limit")
 	}
@@ -281,7 +270,7 @@ func (t *tagAdmin) update(ctx context.Context, req admin.TagUpdate) (admin.TagCh
 		err = allocator.CheckDescription(*change.Description)
 	}
 	if err != nil {
-		return admin.TagChange{}, err
+		return admin.TagRecord{}, err
 	}
 	var was allocator.Tag
 	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (s allocator.Stored, err error) {
@@ -289,30 +278,30 @@ func (t *tagAdmin) update(ctx context.Context, req admin.TagUpdate) (admin.TagCh
 		return s, err
 	})
 	if err != nil {
-		return admin.TagChange{}, err
+		return admin.TagRecord{}, err
 	}
 	changed, err := t.announce(ctx, "tag.updated", s)
 	t.publishEnding(was, s.Tag)
 	if err != nil && (change.MaxID != nil || change.RulesChange != (allocator.RulesChange{})) {
-		return admin.TagChange{}, unconfirmed(err, "it may have happened: send it again")
+		return admin.TagRecord{}, unconfirmed(err, "it may have happened: send it again")
 	}
 	return changed, nil
 }
 
-func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagChange, error) {
+func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagRecord, error) {
 	if err := allocator.CheckTag(req.Tag); err != nil {
-		return admin.TagChange{}, err
+		return admin.TagRecord{}, err
 	}
 	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (allocator.Stored, error) {
 		return t.alloc.Delete(ctx, req.Tag)
 	})
 	if err != nil {
-		return admin.TagChange{}, err
+		return admin.TagRecord{}, err
 	}
 	changed, err := t.announce(ctx, "tag.deleted", s)
 	t.publishEnding(s.Tag, allocator.Tag{Name: s.Name})
 	if err != nil {
-		return admin.TagChange{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
+		return admin.TagRecord{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
 	}
 	return changed, nil
 }
@@ -333,10 +322,12 @@ func (t *tagAdmin) amend(
 }
 
 // announce publishes the event of a changed tag, and waits until all generators have the change in force.
-func (t *tagAdmin) announce(ctx context.Context, event string, s allocator.Stored) (admin.TagChange, error) {
+func (t *tagAdmin) announce(ctx context.Context, event string, s allocator.Stored) (admin.TagRecord, error) {
 	t.publishTag(event, s.Tag)
 	s, unheard, err := t.exchange.confirm(ctx, s)
-	return admin.TagChange{TagRecord: record(s.Tag), Unheard: unheard}, err
+	r := record(s.Tag)
+	r.Unheard = unheard
+	return r, err
 }
 
 func (t *tagAdmin) publishTag(event string, tag allocator.Tag) {

@@ -114,7 +114,7 @@ func TestTagsLost(t *testing.T) {
 					t.Fatal(err)
 				}
 				testkit.Eventually(t, "the tag can be made again", func() bool {
-					got, err := admin.NewClient(nc).CreateTag(t.Context(), admin.TagCreate{Tag: "coupon"})
+					got, err := admin.NewClient(nc).CreateTag(t.Context(), admin.TagSpec{Tag: "coupon"})
 					if err == nil && int64(got.MaxID) <= last {
 						t.Errorf("it begins again at %d, and %d was handed out", got.MaxID, last)
 					}

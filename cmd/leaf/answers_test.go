@@ -4,10 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/internal/cli"
+	"github.com/leafbus/leafbus/internal/natskit"
 )
 
 // These tests are about answers that no script of tests/cli can get from a generator.
@@ -17,7 +18,7 @@ import (
 func answering(t *testing.T, subject string, answer func(body string) (reply, code string)) (url string) {
 	t.Helper()
 	cleanEnv(t)
-	url = startNATS(t, &server.Options{}).ClientURL()
+	url = natskit.Start(t).ClientURL()
 	nc, err := nats.Connect(url)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +47,7 @@ func answering(t *testing.T, subject string, answer func(body string) (reply, co
 func leaf(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	status = run(t.Context(), newRoot(), args, &out, &errs)
+	status = cli.Run(t.Context(), newRoot(), args, &out, &errs)
 	return status, out.String(), errs.String()
 }
 
@@ -76,12 +77,12 @@ func TestAnswers(t *testing.T) {
 		status         int
 		stdout, stderr string
 	}{
-		{"tag advance --all", exitFailed, lines, "warning: these generators fell silent in the last hour: n1, n2."},
-		{"tag advance --all", exitFailed, lines, "not served stay as they are: 1"},
-		{"tag advance --all", exitFailed, lines, "leaf: 1 of 3 tags were not advanced:\nz: damaged"},
-		{"tag advance --all --json", exitFailed, `"failed":[{"tag":"z","error":"`, "1 of 3"},
-		{"tag advance order a", exitOK, "order 5001 → 12000\na 7 unchanged\n", ""},
-		{"workers release 7 --yes", exitFailed, "", "worker 7 may have been released"},
+		{"tag advance --all", cli.ExitFailed, lines, "warning: these generators fell silent in the last hour: n1, n2."},
+		{"tag advance --all", cli.ExitFailed, lines, "not served stay as they are: 1"},
+		{"tag advance --all", cli.ExitFailed, lines, "leaf: 1 of 3 tags were not advanced:\nz: damaged"},
+		{"tag advance --all --json", cli.ExitFailed, `"failed":[{"tag":"z","error":"`, "1 of 3"},
+		{"tag advance order a", cli.ExitOK, "order 5001 → 12000\na 7 unchanged\n", ""},
+		{"workers release 7 --yes", cli.ExitFailed, "", "worker 7 may have been released"},
 	} {
 		status, stdout, stderr := leaf(t, append(strings.Fields(c.args), "-s", url)...)
 		if status != c.status || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
@@ -93,11 +94,11 @@ func TestAnswers(t *testing.T) {
 // Two claims of one ID are an error, also in JSON.
 func TestTwoClaimsOfAnID(t *testing.T) {
 	t.Parallel()
-	for _, f := range []clientFlags{{}, {json: true}} {
+	for _, asJSON := range []bool{false, true} {
 		var out strings.Builder
-		err := f.printTraced(&out, audit.Trace{Tag: "order", ID: 5, Message: "m", Claims: []audit.TracedClaim{{Node: "a"}, {Node: "b"}}})
+		err := printTraced(&out, asJSON, audit.Trace{Tag: "order", ID: 5, Message: "m", Claims: []audit.TracedClaim{{Node: "a"}, {Node: "b"}}})
 		if err == nil || !strings.Contains(err.Error(), "2 claims, and one is allowed") || !strings.Contains(out.String(), "m") {
-			t.Errorf("%+v: %v\n%s", f, err, &out)
+			t.Errorf("JSON %v: %v\n%s", asJSON, err, &out)
 		}
 	}
 }

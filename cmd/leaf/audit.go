@@ -8,24 +8,20 @@ import (
 	"math"
 	"os"
 	"slices"
-	"strings"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // auditFlags say what else to audit.
 type auditFlags struct {
-	conn  connFlags
-	json  bool
+	cli.Client
 	taken string // a file
 }
 
@@ -59,14 +55,11 @@ docs/audit.md has what each column and each contradiction means.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: completeUpTo(math.MaxInt, &f.conn),
+		ValidArgsFunction: f.CompleteTags(math.MaxInt),
 		RunE:              f.run,
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&f.taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
-	fs.BoolVar(&f.json, "json", false, "write JSON")
-	group(fs, groupOutput, "json")
-	f.conn.registerClient(fs)
+	cmd.Flags().StringVar(&f.taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
+	f.Register(cmd)
 	return cmd
 }
 
@@ -75,27 +68,23 @@ func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
 	if err != nil {
 		return err
 	}
-	return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error {
-		p := newProgress(cmd.ErrOrStderr(), 1, "")
-		o.Progress = func(what string, done, total uint64) { p.at(what, int64(done), int64(total)) }
-		r, err := audit.Run(cmd.Context(), kvstore.AuditSource(c, js), o)
-		p.end()
+	return f.Run(cmd, func(s *cli.Session) error {
+		p := cli.NewProgress(cmd.ErrOrStderr())
+		o.Progress = func(what string, done, total uint64) { p.At(what, int64(done), int64(total)) }
+		r, err := audit.Run(cmd.Context(), kvstore.AuditSource(s.Admin, s.JS), o)
+		p.End()
 		switch {
 		case cmd.Context().Err() != nil:
 			return errors.New("interrupted")
 		case err != nil:
-			return denied(js.Conn(), err)
+			return s.Denied(err)
 		}
 		if r.Events == 0 && slices.ContainsFunc(r.Tags, wantsEvents) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: no events, so only the records were compared: does `nats stream info %s` find the stream?\n", events.Stream)
+			s.Warnf("no events, so only the records were compared: does `nats stream info %s` find the stream?", events.Stream)
 		}
-		if f.json {
-			err = printJSON(cmd.OutOrStdout(), r)
-		} else {
-			err = printAudit(cmd.OutOrStdout(), r)
-		}
+		err = s.Print(r, func(w io.Writer) error { return printAudit(w, r) })
 		if n := len(r.Contradictions); n > 0 {
-			err = errors.Join(err, fmt.Errorf("the audit found %s%s", counted(n, "contradiction"), advice(r.Contradictions)))
+			err = errors.Join(err, fmt.Errorf("the audit found %s%s", cli.Counted(n, "contradiction"), advice(r.Contradictions)))
 		}
 		return errors.Join(err, unknownTags(r, tags))
 	})
@@ -103,14 +92,6 @@ func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
 
 // wantsEvents reports whether a tag should have refill events. Strict tags have none.
 func wantsEvents(t audit.TagAudit) bool { return t.End > 1 && t.Order != bus.OrderStrict }
-
-// denied adds to an error of reading that NATS denied a request: NATS does not answer such a request.
-func denied(nc *nats.Conn, err error) error {
-	if last := nc.LastError(); !errors.Is(err, nats.ErrPermissionViolation) && errors.Is(last, nats.ErrPermissionViolation) {
-		return fmt.Errorf("%w (%w)", err, last)
-	}
-	return err
-}
 
 // options reads the files. Mistakes in them are usage errors: status 1 is for contradictions.
 func (f *auditFlags) options(cmd *cobra.Command, tags []string) (o audit.Options, err error) {
@@ -141,7 +122,7 @@ func readInput(cmd *cobra.Command, name string, read func(io.Reader) error) erro
 	select {
 	case err := <-ended:
 		if err != nil {
-			return usagef("%w", err)
+			return cli.Usagef("%w", err)
 		}
 		return nil
 	case <-cmd.Context().Done():
@@ -192,5 +173,5 @@ func contradictionLine(c audit.Contradiction) string {
 	if c.Tag != "" {
 		about += " " + c.Tag
 	}
-	return strings.Map(printable, fmt.Sprintf("CONTRADICTION %s: %s", about, cmp.Or(c.Message, "no message")))
+	return cli.Safe(fmt.Sprintf("CONTRADICTION %s: %s", about, cmp.Or(c.Message, "no message")))
 }

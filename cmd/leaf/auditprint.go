@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 const (
@@ -55,7 +56,7 @@ func printTagAudits(w *bufio.Writer, tags []audit.TagAudit) {
 		}
 		rows[i] = append(rows[i], generatorsOf(t), timeOrNone(t.Since))
 	}
-	_ = printTable(w, []string{
+	_ = cli.PrintTable(w, []string{
 		"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "GENERATORS", "SINCE",
 	}, rows)
 }
@@ -64,16 +65,16 @@ func printTagAudits(w *bufio.Writer, tags []audit.TagAudit) {
 func printLastClaim(w *bufio.Writer, t audit.TagAudit) {
 	var rows [][]string
 	if l := t.Last; l != nil {
-		rows = append(rows, []string{"last claim", fmt.Sprintf("%d-%d, by %s at %s", l.First, l.Last, l.Node, precise(l.Time))})
+		rows = append(rows, []string{"last claim", fmt.Sprintf("%d-%d, by %s at %s", l.First, l.Last, l.Node, cli.TimeMS(l.Time))})
 	}
 	if t.Events > 0 {
-		rows = append(rows, []string{"events", fmt.Sprintf("from ID %d on, first at %s", t.From, precise(t.Since))})
+		rows = append(rows, []string{"events", fmt.Sprintf("from ID %d on, first at %s", t.From, cli.TimeMS(t.Since))})
 	}
 	for _, s := range t.Shares {
-		rows = append(rows, []string{"generator", fmt.Sprintf("%s claimed %d IDs in %s", s.Node, s.IDs, counted(s.Refills, "range"))})
+		rows = append(rows, []string{"generator", fmt.Sprintf("%s claimed %d IDs in %s", s.Node, s.IDs, cli.Counted(s.Refills, "range"))})
 	}
 	if len(rows) > 0 {
-		_ = printTable(w, rows[0], rows[1:])
+		_ = cli.PrintTable(w, rows[0], rows[1:])
 	}
 }
 
@@ -86,24 +87,24 @@ func printWorkerAudits(w *bufio.Writer, workers []audit.WorkerAudit) {
 		}
 		rows[i] = []string{strconv.FormatInt(a.Worker.Worker, 10), cmp.Or(a.Node, "-"), timeOrNone(a.ReservedUntil), state}
 	}
-	_ = printTable(w, []string{"WORKER", "HOLDER", "MAY ISSUE UNTIL", "STATE"}, rows)
+	_ = cli.PrintTable(w, []string{"WORKER", "HOLDER", "MAY ISSUE UNTIL", "STATE"}, rows)
 }
 
 // summary is the last line: what was compared, and whether it agrees.
 func summary(r *audit.Report) string {
 	text := "no events"
 	if r.Events > 0 {
-		text = fmt.Sprintf("%s since %s", counted(r.Events, "event"), timeOf(r.Since))
+		text = fmt.Sprintf("%s since %s", cli.Counted(r.Events, "event"), cli.Time(r.Since))
 	}
-	text += ", " + counted(len(r.Tags), "tag")
+	text += ", " + cli.Counted(len(r.Tags), "tag")
 	if len(r.Workers) > 0 {
-		text += ", " + counted(len(r.Workers), "worker")
+		text += ", " + cli.Counted(len(r.Workers), "worker")
 	}
 	if t := r.Taken; t != nil {
 		text += fmt.Sprintf(", %d IDs taken (%d again, %d never claimed)", t.IDs, t.Repeated, t.Unclaimed)
 	}
 	if n := len(r.Contradictions); n > 0 {
-		return text + ": " + strings.ToUpper(counted(n, "contradiction"))
+		return text + ": " + strings.ToUpper(cli.Counted(n, "contradiction"))
 	}
 	return text + ": no contradiction"
 }
@@ -151,7 +152,7 @@ func timeOrNone(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return timeOf(t)
+	return cli.Time(t)
 }
 
 // whatToDo is for those kinds of contradictions of which the message does not say it.

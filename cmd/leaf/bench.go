@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/load"
 )
 
@@ -28,12 +29,11 @@ const (
 
 // benchFlags say what load to make.
 type benchFlags struct {
-	conn  connFlags
+	cli.Client
 	tag   string // empty: snowflakes
 	with  string
 	count int64 // IDs in each request
 	load  load.Load
-	json  bool
 }
 
 func newBenchCmd() *cobra.Command {
@@ -74,11 +74,9 @@ the installation.`,
 	fs.DurationVar(&f.load.Duration, "duration", 10*time.Second, "how long requests are made")
 	fs.Int64Var(&f.load.Calls, "requests", 0, "end after so many requests, if that is earlier")
 	fs.Float64Var(&f.load.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
-	fs.BoolVar(&f.json, "json", false, "write JSON")
-	group(fs, groupOutput, "json")
-	f.conn.registerClient(fs)
-	completeValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
-	cmd.ValidArgsFunction = completeTags(&f.conn)
+	f.Register(cmd)
+	cli.CompleteValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
+	cmd.ValidArgsFunction = f.CompleteTags(1)
 	return cmd
 }
 
@@ -87,21 +85,21 @@ func (f *benchFlags) check(args []string) error {
 	l := f.load
 	switch {
 	case len(args) == 1 && args[0] == "":
-		return usagef("TAG is empty: leave it out for snowflakes")
+		return cli.Usagef("TAG is empty: leave it out for snowflakes")
 	case !slices.Contains([]string{withTake, withNext, withPool}, f.with):
-		return usagef("--with is %q, not %s, %s or %s", f.with, withTake, withNext, withPool)
+		return cli.Usagef("--with is %q, not %s, %s or %s", f.with, withTake, withNext, withPool)
 	case l.Callers < 1 || l.Callers > mostCallers:
-		return usagef("--callers is %d, not from 1 to %d", l.Callers, mostCallers)
+		return cli.Usagef("--callers is %d, not from 1 to %d", l.Callers, mostCallers)
 	case f.count < 1:
-		return usagef("--count is %d, not at least 1", f.count)
+		return cli.Usagef("--count is %d, not at least 1", f.count)
 	case f.count > 1 && f.with != withTake:
-		return usagef("--count is for --with %s: %s gets one ID at a time", withTake, f.with)
+		return cli.Usagef("--count is for --with %s: %s gets one ID at a time", withTake, f.with)
 	case l.Duration <= 0:
-		return usagef("--duration is %v, not above zero", l.Duration)
+		return cli.Usagef("--duration is %v, not above zero", l.Duration)
 	case l.Calls < 0:
-		return usagef("--requests is %d, not at least 0", l.Calls)
+		return cli.Usagef("--requests is %d, not at least 0", l.Calls)
 	case !(l.Rate >= 0 && l.Rate <= mostRate): // NaN is neither
-		return usagef("--rate is %v, not from 0 to %d", l.Rate, mostRate)
+		return cli.Usagef("--rate is %v, not from 0 to %d", l.Rate, mostRate)
 	}
 	return nil
 }
@@ -111,12 +109,12 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	f.tag = strings.Join(args, "")
-	nc, err := f.conn.connectClient(cmd)
+	nc, err := f.Connect(cmd)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	client := bus.NewClient(nc, bus.Timeout(f.conn.timeout), bus.NoHedging()) // hedges would hide how slow a generator is
+	client := bus.NewClient(nc, bus.Timeout(f.Timeout), bus.NoHedging()) // hedges would hide how slow a generator is
 	get, end, err := f.getter(client)
 	if err != nil {
 		return err
@@ -126,7 +124,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	if err := b.first(cmd.Context()); err != nil {
 		return err
 	}
-	operator := admin.NewClient(nc, admin.Timeout(f.conn.timeout))
+	operator := admin.NewClient(nc, admin.Timeout(f.Timeout))
 	before := answered(cmd.Context(), operator)
 	measured := measureEffort(nc)
 	ended := b.watch(cmd.ErrOrStderr())
@@ -135,7 +133,7 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 	r.Retries = client.Stats().Retries
 	r.judge(measured())
 	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), operator))
-	return r.print(cmd, f.json)
+	return r.print(cmd, f.JSON)
 }
 
 // getter gets IDs. It may use the memory of an earlier answer, spare, for the next.

@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/load"
 )
 
@@ -171,22 +172,18 @@ func errorKind(err error) string {
 
 // watch shows on a terminal how far the load is. Call ended after the load.
 func (b *bench) watch(w io.Writer) (ended func()) {
-	p := newProgress(w, 0, "")
-	if p.w == nil {
-		return func() {}
-	}
+	p := cli.NewProgress(w)
+	begun := time.Now()
 	var last int64
-	stop := every(progressEvery, func() {
+	stop := every(cli.ProgressEvery, func() {
 		var sum int64
 		for i := range b.callers {
 			sum += b.callers[i].requests.Load()
 		}
-		p.shown = true
-		since := time.Since(p.start).Round(time.Second)
-		fmt.Fprintf(w, "\r\x1b[K%v of %v, %d requests, %.0f/s", since, b.cfg.load.Duration, sum, float64(sum-last)/progressEvery.Seconds())
+		p.Line("%v of %v, %d requests, %.0f/s", time.Since(begun).Round(time.Second), b.cfg.load.Duration, sum, float64(sum-last)/cli.ProgressEvery.Seconds())
 		last = sum
 	})
-	return func() { stop(); p.end() }
+	return func() { stop(); p.End() }
 }
 
 // every calls look again and again, until stop is called. Then no call is under way.

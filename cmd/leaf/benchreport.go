@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/load"
 )
 
@@ -150,7 +151,7 @@ func shares(before, after map[string]int64) (all []share, gone []string) {
 func (r *benchReport) print(cmd *cobra.Command, asJSON bool) error {
 	var err error
 	if asJSON {
-		err = printJSON(cmd.OutOrStdout(), r)
+		err = cli.PrintJSON(cmd.OutOrStdout(), r)
 	} else {
 		err = r.printText(cmd.OutOrStdout())
 	}
@@ -193,7 +194,7 @@ func (r *benchReport) printText(w io.Writer) error {
 		}
 		rows = append(rows, []string{"meanwhile", "requests of all clients, answered by " + strings.Join(each, ", ")})
 	}
-	return printTable(w, rows[0], rows[1:])
+	return cli.PrintTable(w, rows[0], rows[1:])
 }
 
 // repeats are the IDs that came twice, or some of them.

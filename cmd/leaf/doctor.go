@@ -19,6 +19,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/schema"
 )
 
@@ -45,12 +46,11 @@ type diagnosis struct {
 
 // doctorFlags are the flags of leaf doctor. Those that leaf serve has too mean the same.
 type doctorFlags struct {
-	conn      connFlags
+	cli.Client
 	mysql     databaseFlags
 	zookeeper zookeeperFlags
 	dataDir   string
 	monitor   string
-	json      bool
 }
 
 func newDoctorCmd() *cobra.Command {
@@ -78,15 +78,13 @@ has. With --nats-monitor leaf asks the monitoring address of a server that you j
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs := cmd.Flags()
-	f.mysql.register(fs, "also check this database of the tags, `DSN` user:password@tcp(host:3306)/database")
+	f.mysql.register(fs, cli.GroupState, "also check this database of the tags, `DSN` user:password@tcp(host:3306)/database")
 	f.zookeeper.register(fs)
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state of the generator")
 	fs.StringVar(&f.monitor, "nats-monitor", "", "also ask the NATS server's monitoring address, `URL` such as http://10.0.0.5:8222")
-	fs.BoolVar(&f.json, "json", false, "write JSON")
-	group(fs, groupState, "data-dir")
-	group(fs, groupOutput, "json")
-	f.conn.registerClient(fs)
-	f.conn.ownInboxes(fs)
+	cli.Settings(fs, cli.GroupState, "data-dir")
+	f.Register(cmd)
+	f.OwnInboxes(fs)
 	return cmd
 }
 
@@ -102,7 +100,7 @@ func (f *doctorFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	if n := d.count(stateProblem); n > 0 {
-		return fmt.Errorf("%s found; the lines above say what to do", counted(int64(n), "problem"))
+		return fmt.Errorf("%s found; the lines above say what to do", cli.Counted(int64(n), "problem"))
 	}
 	return nil
 }
@@ -151,7 +149,7 @@ func (d *doctor) examineAll(cmd *cobra.Command) error {
 // examine runs one check. It returns what is well, or why something must be done. What it logs as a warning or an
 // error is a finding too; the attribute fix says what to do.
 func (d *doctor) examine(ctx context.Context, name string, check func(context.Context, *slog.Logger) (string, error)) {
-	ctx, cancel := context.WithTimeout(ctx, d.conn.timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
 	before := len(d.all())
 	found, err := check(ctx, d.logger(name))
@@ -219,14 +217,14 @@ func (d *doctor) count(state string) (n int) {
 }
 
 func (d *doctor) print(w io.Writer) error {
-	if d.json {
+	if d.JSON {
 		worst := stateOK
 		for _, state := range []string{stateWarning, stateProblem} {
 			if d.count(state) > 0 {
 				worst = state
 			}
 		}
-		return printJSON(w, diagnosis{worst, d.all()})
+		return cli.PrintJSON(w, diagnosis{worst, d.all()})
 	}
 	for _, f := range d.all() {
 		line := f.Found
@@ -234,10 +232,10 @@ func (d *doctor) print(w io.Writer) error {
 			line += ". Fix: " + f.Fix
 		}
 		state := fmt.Sprintf("%-8s", f.State)
-		if colourful(w) {
-			state = colour(state, map[string]string{stateOK: green, stateWarning: yellow, stateProblem: red}[f.State])
+		if cli.Colourful(w) {
+			state = cli.Colour(state, map[string]string{stateOK: cli.Green, stateWarning: cli.Yellow, stateProblem: cli.Red}[f.State])
 		}
-		if _, err := fmt.Fprintf(w, "%s %-12s %s\n", state, f.Check, strings.Map(printable, line)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %-12s %s\n", state, f.Check, cli.Safe(line)); err != nil {
 			return err
 		}
 	}
@@ -296,20 +294,20 @@ func (h findingLog) WithGroup(string) slog.Handler { return h }
 
 // connect connects to NATS. A NATS that cannot be reached is a finding.
 func (d *doctor) connect(cmd *cobra.Command) error {
-	nc, err := d.conn.connectClient(cmd)
-	if _, ok := errors.AsType[*usageError](err); ok {
+	nc, err := d.Connect(cmd)
+	if _, ok := errors.AsType[cli.UsageError](err); ok {
 		return err
 	}
 	if err != nil {
 		d.add(finding{"nats", stateProblem, err.Error(), remedy("nats", err)})
 		return nil
 	}
-	js, err := d.conn.jetStream(nc)
+	js, err := d.JetStream(nc)
 	if err != nil {
 		nc.Close()
-		return usagef("--js-domain: %w", err)
+		return err
 	}
-	d.nc, d.js, d.client = nc, js, admin.NewClient(nc, admin.Timeout(d.conn.timeout))
+	d.nc, d.js, d.client = nc, js, admin.NewClient(nc, admin.Timeout(d.Timeout))
 	return nil
 }
 

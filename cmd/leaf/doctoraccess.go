@@ -36,8 +36,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 	}
 	api := "$JS.API."
 	kv := ""
-	if d.conn.jsDomain != "" {
-		api = "$JS." + d.conn.jsDomain + ".API."
+	if d.JSDomain != "" {
+		api = "$JS." + d.JSDomain + ".API."
 		kv = api // nats.go sends the writes of a domain's buckets there
 	}
 	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.events.info.doctor.probe." + nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
@@ -75,7 +75,7 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		return "", advise("give the user of the generators allow_responses (docs/doctor.md)",
 			"a generator of this user may not answer callers")
 	}
-	if prefix := d.conn.inboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {
+	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {
 		log.Warn("with --inbox-prefix generators get the keys of opaque tags below "+prefix+", where callers may read",
 			"fix", "start them without --inbox-prefix")
 	}

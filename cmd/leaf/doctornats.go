@@ -19,6 +19,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -40,7 +41,7 @@ func (d *doctor) examineNATS(ctx context.Context) {
 	d.examine(ctx, "nats", d.versions)
 	d.examine(ctx, "permissions", d.permissions)
 	d.examine(ctx, "jetstream", d.jetStream)
-	looking, cancel := context.WithTimeout(ctx, d.conn.timeout)
+	looking, cancel := context.WithTimeout(ctx, d.Timeout)
 	d.look = lookAround(looking, d.client, d.js)
 	cancel()
 	if d.look.noJetStream() { // the check jetstream has said it
@@ -120,7 +121,7 @@ func (d *doctor) installation(ctx context.Context, log *slog.Logger) (string, er
 				"fix", "leave out "+kept.flag+", or join another NATS")
 		}
 	}
-	return fmt.Sprintf("installation %s of %s: tags in %s, workers in %s", have.ID, timeOf(have.Created), have.Store, have.Registry), nil
+	return fmt.Sprintf("installation %s of %s: tags in %s, workers in %s", have.ID, cli.Time(have.Created), have.Store, have.Registry), nil
 }
 
 // stream returns what is known of a stream; nil: it does not exist, or cannot be read.
@@ -168,7 +169,7 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 			log.Error("stream "+s.name+": "+why, "fix", "start the server that is missing, or wait until its copy is complete")
 		}
 		if c.Replicas < leastReplicas {
-			log.Warn(fmt.Sprintf("stream %s is kept by %s of a cluster: the loss of one can stop or lose it", s.name, counted(c.Replicas, "server")),
+			log.Warn(fmt.Sprintf("stream %s is kept by %s of a cluster: the loss of one can stop or lose it", s.name, cli.Counted(c.Replicas, "server")),
 				"fix", "nats stream edit "+s.name+" --replicas 3, if the cluster has three servers with JetStream")
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -33,7 +34,7 @@ func TestDoctorOfOneServer(t *testing.T) {
 		"no other one": {embedded.Config{ConfigFile: conf}, []admin.State{at("n")}, stateOK},
 	} {
 		s := natskit.StartWith(t, c.config)
-		d := doctor{doctorFlags: &doctorFlags{conn: connFlags{timeout: testkit.Patience}}, nc: natskit.Connect(t, s), look: look{nodes: c.nodes}}
+		d := doctor{doctorFlags: &doctorFlags{Client: cli.Client{Conn: cli.Conn{Timeout: testkit.Patience}}}, nc: natskit.Connect(t, s), look: look{nodes: c.nodes}}
 		d.examine(t.Context(), "generators", d.generators)
 		if found := d.all(); len(found) != 1 || found[0].State != c.want || (c.want == stateWarning) != strings.Contains(found[0].Found, "use the NATS server n") {
 			t.Errorf("%s: %+v, want %s", name, found, c.want)

@@ -17,6 +17,7 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -78,9 +79,9 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Database) {
 			return "", err
 		}
 		if len(unfit) > 0 {
-			log.Warn(counted(len(unfit), "row")+" of the table cannot be served: "+some(unfit), "fix", "set them right, or delete them; leaf migrate --check lists them")
+			log.Warn(cli.Counted(len(unfit), "row")+" of the table cannot be served: "+some(unfit), "fix", "set them right, or delete them; leaf migrate --check lists them")
 		}
-		return fmt.Sprintf("%s: the tables are fit, the account has its rights, %s", db.Name(), counted(tags, "tag")), nil
+		return fmt.Sprintf("%s: the tables are fit, the account has its rights, %s", db.Name(), cli.Counted(tags, "tag")), nil
 	})
 	if db.Err() == nil && len(d.look.nodes) > 0 && d.have.Store == installation.KindMySQL {
 		d.examine(ctx, "records", func(ctx context.Context, log *slog.Logger) (string, error) { return d.records(ctx, db, log) })
@@ -97,9 +98,9 @@ func (d *doctor) records(ctx context.Context, db *schema.Database, log *slog.Log
 	if len(behind) > 0 {
 		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next refill, "+
 			"and within --tag-refresh (docs/mysql.md)",
-			"max_id of %s in the database is below the tag's record: %s", counted(len(behind), "tag"), some(sortedValues(behind)))
+			"max_id of %s in the database is below the tag's record: %s", cli.Counted(len(behind), "tag"), some(sortedValues(behind)))
 	}
-	found := fmt.Sprintf("%s compared: no row is below its record", counted(compared, "tag"))
+	found := fmt.Sprintf("%s compared: no row is below its record", cli.Counted(compared, "tag"))
 	if len(ahead) == 0 {
 		return found, nil
 	}
@@ -114,7 +115,7 @@ func (d *doctor) records(ctx context.Context, db *schema.Database, log *slog.Log
 	}
 	maps.DeleteFunc(now, func(tag, _ string) bool { return ahead[tag] == "" })
 	if len(now) > 0 {
-		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", counted(len(now), "tag"), some(sortedValues(now))),
+		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", cli.Counted(len(now), "tag"), some(sortedValues(now))),
 			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another "+
 				"program does, take its account away: after a failover of the database that lost writes, its IDs and "+
 				"those of Leafbus can be the same (docs/moving.md)")
@@ -195,5 +196,5 @@ func (d *doctor) zooKeeper(ctx context.Context, log *slog.Logger) (string, error
 			log.Error(fmt.Sprintf("worker %d has two records in %s, of %s and %s", w.Worker, r.Name(), w.Node, w.Rival), "fix", "docs/zookeeper.md")
 		}
 	}
-	return fmt.Sprintf("%s answers, with %s", r.Name(), counted(len(workers), "worker")), nil
+	return fmt.Sprintf("%s answers, with %s", r.Name(), cli.Counted(len(workers), "worker")), nil
 }

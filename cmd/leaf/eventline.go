@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // Widths of the columns of leaf events: the longest type has 21 characters, and most keys have fewer than 20.
@@ -23,27 +23,6 @@ const (
 // longAgo is before every Unix time in milliseconds that an event can have, and above every duration in one.
 const longAgo = 100_000_000_000 // 1973
 
-// Colours of a terminal.
-const (
-	red    = "\x1b[31m"
-	yellow = "\x1b[33m"
-	green  = "\x1b[32m"
-	plain  = "\x1b[0m"
-)
-
-// colourful reports whether to write colours: to a terminal, unless NO_COLOR says otherwise.
-func colourful(stream any) bool {
-	return isTerminal(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
-// colour returns text in a colour; an empty one leaves it as it is.
-func colour(text, code string) string {
-	if code == "" {
-		return text
-	}
-	return code + text + plain
-}
-
 // eventLine is an event as one line for people.
 func eventLine(e events.Event, colours bool) string {
 	kind := strings.TrimPrefix(e.Type, "leaf.")
@@ -51,15 +30,14 @@ func eventLine(e events.Event, colours bool) string {
 	switch {
 	case !colours:
 	case e.Severity == "alert":
-		code = red
+		code = cli.Red
 	case strings.HasSuffix(kind, ".recovered"):
-		code = green
+		code = cli.Green
 	}
-	safe := func(text string) string { return strings.Map(printable, text) }
-	head := colour(safe(fmt.Sprintf("%-5s  %-*s", e.Severity, typeWidth, kind)), code)
-	line := fmt.Sprintf("%s  %s  %-*s", precise(e.Time), head, keyWidth, safe(e.Key))
+	head := cli.Colour(cli.Safe(fmt.Sprintf("%-5s  %-*s", e.Severity, typeWidth, kind)), code)
+	line := fmt.Sprintf("%s  %s  %-*s", cli.TimeMS(e.Time), head, keyWidth, cli.Safe(e.Key))
 	if details := eventDetails(e); details != "" {
-		line += "  " + safe(details)
+		line += "  " + cli.Safe(details)
 	}
 	return strings.TrimRight(line, " ")
 }
@@ -88,14 +66,15 @@ func eventDetails(e events.Event) string {
 				text = strconv.Quote(s)
 			}
 		}
-		if s == e.Key && s != "" || text == e.Key || name == "" || strings.HasPrefix(name, "config.") || text == "null" {
+		if s == e.Key && s != "" || text == e.Key || name == "" || strings.HasPrefix(name, "config.") ||
+			text == "null" {
 			return
 		}
 		short, isMS := strings.CutSuffix(name, "_ms")
 		if n, err := strconv.ParseFloat(text, 64); err == nil && isMS {
 			name, text = short, time.Duration(n*float64(time.Millisecond)).Round(time.Microsecond).String()
 			if n > longAgo {
-				text = precise(time.UnixMilli(int64(n)))
+				text = cli.TimeMS(time.UnixMilli(int64(n)))
 			}
 		}
 		details = append(details, name+"="+text)

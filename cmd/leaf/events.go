@@ -3,19 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // eventsFlags say which events to follow, and how.
 type eventsFlags struct {
-	clientFlags
+	cli.Client
 	alerts  bool
 	since   time.Duration
 	durable string
@@ -24,95 +23,72 @@ type eventsFlags struct {
 
 func newEventsCmd() *cobra.Command {
 	var f eventsFlags
-	cmd := &cobra.Command{
+	cmd := f.Command(&cobra.Command{
 		Use:   "events",
 		Short: "Follow what happens",
-		Long: `Print the events of all generators as they come, until Ctrl-C. With --since, begin
-with earlier events (the stream keeps them for 30 days). --alerts leaves out all events
-of severity info, also the ends of alerts.
-
-With --durable NAME, the next run with that NAME continues where this run ends. If the
-process is killed, the event that it was printing comes again after 30 s. Several
-processes with one NAME share the events. Only the first run uses --since. To start over,
-delete the name: nats consumer rm LEAF_EVENTS NAME.
-
-Each event is one line: time, severity, type, then the tag, worker or node, then the other
-fields of its body. The configuration of a generator is left out. On a terminal alerts are
-red and ends of alerts green, unless NO_COLOR is set. With --json a line has the whole event.
-
-With --live it needs no JetStream, and misses events while the connection is lost. It does
-the same if NATS has no JetStream. Then --since and --durable fail.`,
+		Long: `Print the events of all generators as they come, one a line, until Ctrl-C.
+docs/events.md lists them.`,
 		Example: `  leaf events
   leaf events --alerts
   leaf events --since 1h --json
-  leaf events --alerts --json --durable pager    every alert, also from the time between two runs
+  leaf events --alerts --json --durable pager
   leaf events --live`,
-		PreRunE: func(*cobra.Command, []string) error {
-			if f.since < 0 {
-				return usagef("--since is below zero")
-			}
-			return nil
-		},
-	}
+		PreRunE: func(*cobra.Command, []string) error { return cli.AtLeast("since", f.since, 0) },
+	}, func(s *cli.Session, _ []string) error { return f.run(s) })
 	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only alerts, without their ends")
 	cmd.Flags().DurationVar(&f.since, "since", 0, "begin with the events since this long ago")
 	cmd.Flags().StringVar(&f.durable, "durable", "", "continue where the last run with this `NAME` ended")
 	cmd.Flags().BoolVar(&f.live, "live", false, "follow the events as they are published, without JetStream")
-	exclusive(cmd, "since", "live")
-	exclusive(cmd, "durable", "live")
-	return f.complete(cmd, func(cmd *cobra.Command, _ []string) error {
-		return f.conn.withConn(cmd, func(nc *nats.Conn, js jetstream.JetStream) error { return f.run(cmd, nc, js) })
-	})
+	cli.Exclusive(cmd, "since", "live")
+	cli.Exclusive(cmd, "durable", "live")
+	return cmd
 }
 
-func (f *eventsFlags) run(cmd *cobra.Command, nc *nats.Conn, js jetstream.JetStream) error {
-	ctx := cmd.Context()
-	opts := []events.Option{events.JetStream(js), events.Timeout(f.conn.timeout)}
+func (f *eventsFlags) run(s *cli.Session) error {
+	opts := []events.Option{events.JetStream(s.JS), events.Timeout(f.Timeout)}
 	if f.alerts {
 		opts = append(opts, events.AlertsOnly())
 	}
 	if f.since > 0 {
 		opts = append(opts, events.Since(time.Now().Add(-f.since)))
 	}
-	if cmd.Flags().Changed("durable") {
+	named := s.Cmd.Flags().Changed("durable")
+	if named {
 		opts = append(opts, events.Durable(f.durable))
 	}
 	if f.live {
 		opts = append(opts, events.Live())
 	}
-	err := f.follow(cmd, events.Follow(ctx, nc, opts...))
-	wantsKept := f.since > 0 || cmd.Flags().Changed("durable") || f.conn.jsDomain != ""
-	if errors.Is(err, events.ErrNoJetStream) && !wantsKept {
-		fmt.Fprintln(cmd.ErrOrStderr(), "leaf: this NATS has no JetStream, so nothing keeps events: following them live")
-		err = f.follow(cmd, events.Follow(ctx, nc, append(opts, events.Live())...))
+	err := follow(s, opts)
+	if errors.Is(err, events.ErrNoJetStream) && f.since == 0 && !named && f.JSDomain == "" { // no kept event is wanted
+		fmt.Fprintln(s.Cmd.ErrOrStderr(), "leaf: this NATS has no JetStream, so nothing keeps events: following "+
+			"them live")
+		err = follow(s, append(opts, events.Live()))
 	}
 	if errors.Is(err, jetstream.ErrInvalidConsumerName) {
-		return usagef("--durable: %w", err)
+		return cli.Usagef("--durable: %w", err)
 	}
 	return err
 }
 
 // follow prints the events until they end.
-func (f *eventsFlags) follow(cmd *cobra.Command, all iter.Seq2[events.Event, error]) error {
-	for e, err := range all {
+func follow(s *cli.Session, opts []events.Option) error {
+	colours := cli.Colourful(s.Out())
+	for e, err := range events.Follow(s.Context(), s.NC, opts...) {
 		switch {
 		case errors.Is(err, events.ErrNotAnEvent):
-			fmt.Fprintf(cmd.ErrOrStderr(), "leaf: %v\n", err)
+			fmt.Fprintf(s.Cmd.ErrOrStderr(), "leaf: %v\n", err)
+			continue
 		case err != nil:
 			return err
+		case s.JSON:
+			err = cli.PrintJSON(s.Out(), e)
 		default:
-			if err := f.print(cmd, e); err != nil {
-				return err
-			}
+			_, err = fmt.Fprintln(s.Out(), eventLine(e, colours))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-func (f *eventsFlags) print(cmd *cobra.Command, e events.Event) error {
-	if f.json {
-		return printJSON(cmd.OutOrStdout(), e)
-	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), eventLine(e, colourful(cmd.OutOrStdout())))
-	return err
 }

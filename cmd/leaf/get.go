@@ -11,21 +11,19 @@ import (
 	"os"
 	"strconv"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // idFlags are those of the commands that get IDs.
 type idFlags struct {
-	conn     connFlags
+	cli.Client
 	count    int64
 	parallel int
 	ranges   bool
-	json     bool
-	output   string
+	output   string // a file; empty: stdout
 }
 
 // fetcher fetches n IDs.
@@ -33,54 +31,54 @@ type fetcher func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkO
 
 func newGetCmd() *cobra.Command {
 	var f idFlags
-	cmd := &cobra.Command{
+	return f.command(&cobra.Command{
 		Use:   "get TAG",
 		Short: "Get IDs of a tag",
-		Long: `Get IDs of a tag, one a line.
-
-It fetches many IDs in batches while it writes them, so it needs little memory.
---parallel says how many batches it fetches at a time. Batches of a strict tag come one
-after the other, so the IDs increase, and --parallel has no effect. If a batch does not
-come within --timeout, the command fails, and says how many IDs it wrote. These are
-whole lines, and nobody else has these IDs. With --json it is the beginning of the object.`,
+		Long: `Get IDs of a tag, one a line. It fetches many IDs in batches while it writes them. If a
+batch does not come within --timeout, the command fails, and says how many IDs it wrote.`,
 		Example: `  leaf get order
   leaf get order -n 10000000 > ids.txt
   leaf get order -n 100000000 --parallel 16 --output ids.txt
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
-		ValidArgsFunction: completeTags(&f.conn),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.run(cmd, func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
-				return c.Ranges(ctx, args[0], n, opts...)
-			})
-		},
-	}
-	f.register(cmd)
-	return cmd
+		ValidArgsFunction: f.CompleteTags(1),
+	}, func(args []string) fetcher {
+		return func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
+			return c.Ranges(ctx, args[0], n, opts...)
+		}
+	})
 }
 
-func (f *idFlags) register(cmd *cobra.Command) {
+func newSnowflakeCmd() *cobra.Command {
+	var f idFlags
+	return f.command(&cobra.Command{
+		Use:   "snowflake",
+		Short: "Get snowflakes: IDs that contain their time",
+		Long: `Get snowflakes, one a line: IDs that contain the time when they were made, and need no
+tag. "leaf decode" shows their parts.`,
+		Example: `  leaf snowflake
+  leaf snowflake -n 100000 > ids.txt
+  leaf snowflake -n 5000 --ranges`,
+	}, func([]string) fetcher { return (*bus.Client).SnowflakeRanges })
+}
+
+// command completes cmd, which gets IDs by the fetcher of its arguments.
+func (f *idFlags) command(cmd *cobra.Command, fetch func(args []string) fetcher) *cobra.Command {
+	f.Command(cmd, func(s *cli.Session, args []string) error {
+		ids := fetch(args)(bus.NewClient(s.NC, bus.Timeout(f.Timeout)), s.Context(), f.count, bus.Parallel(f.parallel))
+		return f.write(cmd, ids)
+	})
 	fs := cmd.Flags()
 	fs.Int64VarP(&f.count, "count", "n", 1, "how many IDs")
-	fs.IntVar(&f.parallel, "parallel", 1, fmt.Sprintf("requests at a time, each for up to %d IDs; with 1 and one generator, the IDs are in order", bus.DefaultBatch))
+	fs.IntVar(&f.parallel, "parallel", 1, fmt.Sprintf("requests at a time, each for up to %d IDs; not for a strict "+
+		"tag", bus.DefaultBatch))
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
-	fs.BoolVar(&f.json, "json", false, "write a JSON object with the ranges")
-	group(fs, groupOutput, "json")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
-	f.conn.registerClient(fs)
-	exclusive(cmd, "ranges", "json")
-}
-
-func (f *idFlags) run(cmd *cobra.Command, fetch fetcher) error {
-	if f.count < 1 {
-		return usagef("--count is %d, not at least 1", f.count)
+	cli.Exclusive(cmd, "ranges", "json")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		return cmp.Or(cli.AtLeast("count", f.count, 1), cli.Within("parallel", f.parallel, 1, bus.LimitParallel))
 	}
-	if err := within("parallel", f.parallel, 1, bus.LimitParallel); err != nil {
-		return err
-	}
-	return f.conn.withConn(cmd, func(nc *nats.Conn, _ jetstream.JetStream) error {
-		return f.write(cmd, fetch(bus.NewClient(nc, bus.Timeout(f.conn.timeout)), cmd.Context(), f.count, bus.Parallel(f.parallel)))
-	})
+	return cmd
 }
 
 // write writes the IDs as they come, and shows the progress.
@@ -91,13 +89,13 @@ func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) 
 			err = errors.Join(err, file.Close())
 		}
 	}()
-	w := &idWriter{w: bufio.NewWriterSize(cmd.OutOrStdout(), 1<<16), count: f.count, ranges: f.ranges, json: f.json}
+	w := &idWriter{w: bufio.NewWriterSize(cmd.OutOrStdout(), 1<<16), count: f.count, ranges: f.ranges, json: f.JSON}
 	shown := cmd.ErrOrStderr()
-	if f.output == "" && isTerminal(cmd.OutOrStdout()) {
+	if f.output == "" && cli.IsTerminal(cmd.OutOrStdout()) {
 		shown = io.Discard // the IDs themselves show the progress
 	}
-	progress := newProgress(shown, f.count, "IDs")
-	defer progress.end()
+	progress := cli.NewProgress(shown)
+	defer progress.End()
 
 	var fetchErr, writeErr error
 	for r, failure := range ranges {
@@ -113,10 +111,10 @@ func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) 
 		if writeErr = w.write(r); writeErr != nil {
 			break
 		}
-		progress.add(r.Len())
+		progress.At("IDs", w.written, f.count)
 	}
-	if fetchErr == nil {
-		w.finish()
+	if fetchErr == nil && w.json {
+		w.w.WriteString("]}\n")
 	}
 	if errors.Is(fetchErr, context.Canceled) {
 		fetchErr = errors.New("interrupted")
@@ -162,10 +160,4 @@ func (w *idWriter) write(r bus.Range) (err error) {
 	}
 	w.written += r.Len()
 	return err
-}
-
-func (w *idWriter) finish() {
-	if w.json {
-		io.WriteString(w.w, "]}\n")
-	}
 }

@@ -5,23 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"strconv"
-	"time"
+	"slices"
+	"strings"
+	"syscall"
+	"unicode"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/gateway"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
-// defaultHTTP is the default address of HTTP.
-const defaultHTTP = "127.0.0.1:8080"
+// mostTokens is how many tokens of a kind are valid at a time: the old one and the new one.
+const mostTokens = 2
 
 // httpFlags are the flags of HTTP.
 type httpFlags struct {
 	addr, token, adminToken string
 	tlsCert, tlsKey         string // files
+
+	callers, operators *pflag.Flag // of the tokens
 }
 
 func (f *httpFlags) register(fs *pflag.FlagSet) {
@@ -29,45 +33,32 @@ func (f *httpFlags) register(fs *pflag.FlagSet) {
 		"port 0 is any free one, empty is off")
 	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send, or two, one a line; "+
 		"an address that other machines can reach needs this or TLS")
-	fs.StringVar(&f.adminToken, "http-admin-token", "", "`TOKEN` of operators, or two, one a line; it opens everything. "+
-		"Without it, dashboard and metrics are closed to other machines, and to all if there is --http-token")
+	fs.StringVar(&f.adminToken, "http-admin-token", "", "`TOKEN` of operators, or two, one a line; it opens "+
+		"everything. Without it, dashboard and metrics are closed to other machines, "+
+		"and to all if there is --http-token")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
-	markSecret(fs, "http-token", "http-admin-token")
-	group(fs, groupHTTP, "http", "http-token", "http-admin-token", "http-tlscert", "http-tlskey")
-	addSecretFile(fs, groupHTTP, "http-token")
-	addSecretFile(fs, groupHTTP, "http-admin-token")
+	cli.Settings(fs, cli.GroupHTTP, "http", "http-tlscert", "http-tlskey")
+	cli.SecretFile(fs, cli.GroupHTTP, "http-token")
+	cli.SecretFile(fs, cli.GroupHTTP, "http-admin-token")
+	f.callers, f.operators = fs.Lookup("http-token"), fs.Lookup("http-admin-token")
 }
 
 // check refuses values that cannot work, or that would open HTTP to the network.
 func (f *httpFlags) check() error {
 	if (f.tlsCert == "") != (f.tlsKey == "") {
-		return usagef("--http-tlscert and --http-tlskey go together: give both")
-	}
-	if _, err := parseTokens(f.token, f.adminToken); err != nil {
-		return usagef("%w", err)
+		return cli.Usagef("--http-tlscert and --http-tlskey go together: give both")
 	}
 	if f.addr == "" {
 		return nil
 	}
 	if err := checkAddress(f.addr); err != nil {
-		return usagef("--http %q: %w; empty turns it off", f.addr, err)
+		return cli.Usagef("--http %q: %w; empty turns it off", f.addr, err)
 	}
 	host, _, _ := net.SplitHostPort(f.addr)
 	if f.token == "" && f.tlsCert == "" && !embedded.IsLoopback(host) {
-		return usagef("--http %s would be open to the network: give callers a token (--http-token-file), or serve TLS (--http-tlscert, --http-tlskey)", f.addr)
-	}
-	return nil
-}
-
-// checkAddress returns an error if addr is not an address to listen at.
-func checkAddress(addr string) error {
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return errors.New("want HOST:PORT")
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return errors.New("want HOST:PORT, the port from 0, any free one, to 65535")
+		return cli.Usagef("--http %s would be open to the network: give callers a token (--http-token-file), or "+
+			"serve TLS (--http-tlscert, --http-tlskey)", f.addr)
 	}
 	return nil
 }
@@ -82,64 +73,63 @@ func (f *httpFlags) listen() (net.Listener, error) {
 		network = "tcp4" // "tcp" would listen at [::] too if the host is 0.0.0.0
 	}
 	listener, err := net.Listen(network, f.addr)
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("--http: %w. With your other flags:\n  leaf serve --http 127.0.0.1:0    at any free "+
+			"port\n"+
+			"  leaf serve --http ''             without HTTP", err)
+	case err != nil:
 		return nil, fmt.Errorf("--http: %w", err)
 	}
 	return listener, nil
 }
 
-// healthTimeout is below the time that a container's health check usually has.
-const healthTimeout = 3 * time.Second
-
-func newHealthCmd() *cobra.Command {
-	var f httpFlags
-	cmd := &cobra.Command{
-		Use:   "health",
-		Short: "Ask whether the generator on this machine is alive, for containers",
-		Long: `Ask the generator on this machine whether it is alive: GET /healthz over HTTP.
-It takes the flags and variables that leaf serve has, and needs no token. The exit
-status is 3 if no generator answers, and 1 if only a restart of the process helps. Use
-it as the health check of an image without a shell and curl.`,
-		Example: `  leaf health
-  leaf health --http 127.0.0.1:8081`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.askHealth(cmd) },
+// tokens reads the tokens of callers and of operators, from their files if they have some.
+func (f *httpFlags) tokens() (t gateway.Tokens, err error) {
+	if t.Callers, err = splitTokens(f.callers, f.token); err != nil {
+		return t, err
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP")
-	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP, which then uses TLS")
-	group(fs, groupOutput, "http", "http-tlscert")
-	return cmd
+	if t.Operators, err = splitTokens(f.operators, f.adminToken); err != nil {
+		return t, err
+	}
+	if slices.ContainsFunc(t.Operators, func(token string) bool { return slices.Contains(t.Callers, token) }) {
+		return t, errors.New("--http-token and --http-admin-token have the same token, " +
+			"which would open the dashboard to callers: give operators another one")
+	}
+	return t, nil
 }
 
-// askHealth gets /healthz from the leaf serve that has the same flags.
-func (f *httpFlags) askHealth(cmd *cobra.Command) error {
-	if f.addr == "" {
-		return usagef("--http is empty, so HTTP is off, and the generator cannot be asked whether it is alive")
+// splitTokens reads the tokens of a flag, one a line.
+func splitTokens(flag *pflag.Flag, text string) (tokens []string, err error) {
+	if read := cli.Reread(flag); read != nil {
+		if text, err = read(); err != nil {
+			return nil, fmt.Errorf("--%s-file: %w", flag.Name, err)
+		}
 	}
-	if err := checkAddress(f.addr); err != nil {
-		return usagef("--http %q: %w", f.addr, err)
+	if text == "" {
+		return nil, nil
 	}
-	if _, port, _ := net.SplitHostPort(f.addr); port == "0" {
-		return usagef("--http %q: the port is not known: give the generator a fixed one", f.addr)
+	for line := range strings.SplitSeq(text, "\n") {
+		token := strings.TrimRightFunc(line, unicode.IsSpace)
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return nil, fmt.Errorf("--%s: an HTTP header cannot carry it: want ASCII without white space", flag.Name)
+		}
+		tokens = append(tokens, token)
 	}
-	url := "http://" + reachable(f.addr) + "/healthz"
-	if f.tlsCert != "" {
-		url = "https://" + reachable(f.addr) + "/healthz"
+	if len(tokens) > mostTokens {
+		return nil, fmt.Errorf("--%s has %d lines: want one token, or the old and the new one", flag.Name, len(tokens))
 	}
-	// Without a proxy. The certificate names this machine as others know it, so it is not verified: the
-	// request holds no secret.
-	client := http.Client{Timeout: healthTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, url, nil)
+	return tokens, nil
+}
+
+// certificate reads the certificate of HTTP; nil: no TLS.
+func (f *httpFlags) certificate() (*tls.Certificate, error) {
+	if f.tlsCert == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
 	if err != nil {
-		return err
+		err = fmt.Errorf("--http-tlscert, --http-tlskey: %w", err)
 	}
-	answer, err := client.Do(req)
-	if err != nil {
-		return nobodyError{fmt.Errorf("no generator serves HTTP here: %w", err)}
-	}
-	answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, answer.Status)
-	}
-	return nil
+	return &cert, err
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func TestMain(m *testing.M) {
@@ -33,48 +32,29 @@ func cleanEnv(t *testing.T) {
 	}
 }
 
-// probe is a command with flags of all kinds that does what the test says.
-type probe struct {
-	conn  connFlags
-	tags  []string
-	limit int
-	http  string
-	dsn   int // a secret that can have a bad value
-	maxID int
-	do    func(cmd *cobra.Command) error
-}
-
-func (p *probe) command() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "probe NAME",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if p.do == nil {
-				return nil
-			}
-			return p.do(cmd)
-		},
+// A new flag is an argument of its command until somebody makes it a setting. All flags of leaf serve are settings.
+// Other commands share those, and those of output and connection.
+func TestSettings(t *testing.T) {
+	root := newRoot()
+	serve, _, err := root.Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	p.conn.registerClient(cmd.Flags())
-	cmd.Flags().StringSliceVar(&p.tags, "tag", nil, "tags")
-	cmd.Flags().IntVar(&p.limit, "max-batch", 7, "a number")
-	cmd.Flags().StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
-	cmd.Flags().IntVar(&p.dsn, "dsn", 0, "a secret")
-	markSecret(cmd.Flags(), "dsn")
-	group(cmd.Flags(), groupOutput, "tag", "max-batch", "http", "dsn")
-	cmd.Flags().IntVar(&p.maxID, "max-id", 0, "an argument, and no setting")
-	return cmd
-}
-
-// runProbe runs leaf with p, and a group that holds another command.
-func runProbe(t *testing.T, p *probe, args ...string) (status int, stdout, stderr string) {
-	t.Helper()
-	parent := &cobra.Command{Use: "group"}
-	other := &cobra.Command{Use: "other", RunE: func(*cobra.Command, []string) error { return nil }}
-	other.Flags().Bool("elsewhere", false, "a setting that probe does not have")
-	group(other.Flags(), groupOutput, "elsewhere")
-	parent.AddCommand(other)
-
-	var out, errs bytes.Buffer
-	status = run(t.Context(), assemble(p.command(), parent), args, &out, &errs)
-	return status, out.String(), errs.String()
+	isSetting := func(f *pflag.Flag) bool { return strings.Contains(f.Usage, "[$LEAF_") }
+	serve.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if !isSetting(f) && f.Name != "help" {
+			t.Errorf("leaf serve --%s is no setting", f.Name)
+		}
+	})
+	tag, _, err := root.Find([]string{"tag"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range append(root.Commands(), tag.Commands()...) {
+		cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if isSetting(f) && serve.Flags().Lookup(f.Name) == nil && f.Name != "json" && f.Name != "context" {
+				t.Errorf("%s --%s is a setting", cmd.CommandPath(), f.Name)
+			}
+		})
+	}
 }

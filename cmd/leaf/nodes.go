@@ -12,52 +12,51 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 func newNodesCmd() *cobra.Command {
-	var f clientFlags
-	return addWaitRedundant(f.command(&cobra.Command{
+	var f cli.Client
+	cmd := f.Command(&cobra.Command{
 		Use:     "nodes",
 		Short:   "Show the generators that are running or lost, and their state",
 		Long:    nodesLong,
 		Example: nodesExample,
-	}, func(cmd *cobra.Command, c *admin.Client, _ []string) error {
-		states, err := c.States(cmd.Context())
-		switch {
-		case err != nil:
-			return err
-		case len(states) == 0:
-			return nobodyError{errors.New("no generator answers: is one running on this NATS?")}
-		case f.json:
-			lost := append([]admin.LostNode{}, admin.LostNodes(states)...) // [] if there are none
-			return printJSON(cmd.OutOrStdout(), map[string]any{"nodes": states, "lost": lost})
-		}
-		return printNodes(cmd, states)
-	}), &f)
+	}, showNodes)
+	return addWaitRedundant(cmd, &f)
 }
 
-func printNodes(cmd *cobra.Command, states []admin.State) error {
+func showNodes(s *cli.Session, _ []string) error {
+	states, err := s.Admin.States(s.Context())
+	switch {
+	case err != nil:
+		return err
+	case len(states) == 0:
+		return cli.Nobody{Err: errors.New("no generator answers: is one running on this NATS?")}
+	case s.JSON:
+		lost := append([]admin.LostNode{}, admin.LostNodes(states)...) // [] if there are none
+		return cli.PrintJSON(s.Out(), map[string]any{"nodes": states, "lost": lost})
+	}
 	rows := make([][]string, len(states))
-	for i, s := range states {
+	for i, n := range states {
 		ready := "ready"
-		if !s.Ready {
-			ready = "missing: " + strings.Join(s.Missing, ", ")
+		if !n.Ready {
+			ready = "missing: " + strings.Join(n.Missing, ", ")
 		}
-		for _, what := range s.Missing {
-			reason := fmt.Sprintf("%s: %s: %s", s.Node, what, s.Reasons[what])
-			fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(printable, reason))
+		for _, what := range n.Missing {
+			fmt.Fprintln(s.Cmd.ErrOrStderr(), cli.Safe(fmt.Sprintf("%s: %s: %s", n.Node, what, n.Reasons[what])))
 		}
 		worker := "-"
-		if s.Worker != nil {
-			worker = strconv.FormatInt(*s.Worker, 10)
+		if n.Worker != nil {
+			worker = strconv.FormatInt(*n.Worker, 10)
 		}
 		var refused int64
-		for _, n := range s.Counts.Errors {
-			refused += n
+		for _, count := range n.Counts.Errors {
+			refused += count
 		}
 		rows[i] = []string{
-			s.Node, ready, worker, fmt.Sprint(s.Counts.Requests), fmt.Sprint(s.Counts.IDs), fmt.Sprint(refused),
-			fmt.Sprint(s.Counts.Waiting), strconv.Itoa(s.Counts.Tags), httpOf(s), s.Address, s.Version,
+			n.Node, ready, worker, fmt.Sprint(n.Counts.Requests), fmt.Sprint(n.Counts.IDs), fmt.Sprint(refused),
+			fmt.Sprint(n.Counts.Waiting), strconv.Itoa(n.Counts.Tags), httpOf(n), n.Address, n.Version,
 		}
 	}
 	for _, l := range admin.LostNodes(states) {
@@ -65,8 +64,9 @@ func printNodes(cmd *cobra.Command, states []admin.State) error {
 		row := []string{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)}
 		rows = append(rows, append(row, slices.Repeat([]string{"-"}, 9)...))
 	}
-	return printTable(cmd.OutOrStdout(),
-		[]string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS", "VERSION"}, rows)
+	head := []string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS",
+		"VERSION"}
+	return cli.PrintTable(s.Out(), head, rows)
 }
 
 // httpOf is where a generator serves HTTP, as Prometheus names it: one that listens on all addresses is known by its

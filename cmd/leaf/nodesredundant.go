@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 const (
@@ -82,7 +83,7 @@ type replicaReport struct {
 }
 
 // addWaitRedundant adds --wait-redundant to the command nodes.
-func addWaitRedundant(cmd *cobra.Command, f *clientFlags) *cobra.Command {
+func addWaitRedundant(cmd *cobra.Command, f *cli.Client) *cobra.Command {
 	var w redundantWait
 	var wanted bool
 	show := cmd.RunE
@@ -92,9 +93,9 @@ func addWaitRedundant(cmd *cobra.Command, f *clientFlags) *cobra.Command {
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		switch given := fs.Changed("wait"); {
 		case given && !wanted:
-			return usagef("--wait is for --wait-redundant: give both")
+			return cli.Usagef("--wait is for --wait-redundant: give both")
 		case w.most <= 0:
-			return usagef("--wait must be above zero, not %v", w.most)
+			return cli.Usagef("--wait must be above zero, not %v", w.most)
 		case given:
 			w.help = w.most
 		default:
@@ -106,15 +107,15 @@ func addWaitRedundant(cmd *cobra.Command, f *clientFlags) *cobra.Command {
 		if !wanted {
 			return show(cmd, args)
 		}
-		return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error { return w.run(cmd, f, c, js) })
+		return f.Run(cmd, func(s *cli.Session) error { return w.run(cmd, f, s.Admin, s.JS) })
 	}
 	return cmd
 }
 
-func (w redundantWait) run(cmd *cobra.Command, f *clientFlags, c *admin.Client, js jetstream.JetStream) error {
+func (w redundantWait) run(cmd *cobra.Command, f *cli.Client, c *admin.Client, js jetstream.JetStream) error {
 	shown := make(map[string]bool)
 	last, lacks, err := w.await(cmd.Context(), func(ctx context.Context) (look, error) {
-		ctx, cancel := context.WithTimeout(ctx, f.conn.timeout)
+		ctx, cancel := context.WithTimeout(ctx, f.Timeout)
 		defer cancel()
 		l := lookAround(ctx, c, js)
 		if js.Conn().IsClosed() {
@@ -133,11 +134,11 @@ func (w redundantWait) run(cmd *cobra.Command, f *clientFlags, c *admin.Client, 
 	notes := last.notes()
 	if err == nil {
 		for _, note := range notes {
-			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+strings.Map(printable, note))
+			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+cli.Safe(note))
 		}
 	}
-	if f.json && last.streams != nil {
-		printed := printJSON(cmd.OutOrStdout(), redundancy{
+	if f.JSON && last.streams != nil {
+		printed := cli.PrintJSON(cmd.OutOrStdout(), redundancy{
 			Redundant: err == nil, Missing: append([]lack{}, lacks...), Notes: notes,
 			Streams: last.report(), Nodes: append([]admin.State{}, last.nodes...),
 		})
@@ -146,7 +147,7 @@ func (w redundantWait) run(cmd *cobra.Command, f *clientFlags, c *admin.Client, 
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "redundant: any one machine may stop. Generators: %s\n", strings.Map(printable, names(last.nodes)))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "redundant: any one machine may stop. Generators: %s\n", cli.Safe(names(last.nodes)))
 	return err
 }
 
@@ -208,13 +209,13 @@ func (w redundantWait) gaveUp(ctx context.Context, last look, lacks []lack) erro
 
 // waiting is a line of progress.
 func waiting(what string, l lack) string {
-	return strings.Map(printable, "waiting: "+what+": "+l.Why)
+	return cli.Safe("waiting: " + what + ": " + l.Why)
 }
 
 // help says what is missing, and what to do.
 func help(lacks []lack) string {
 	return strings.Join(lines(lacks, func(what string, l lack) string {
-		text := "  " + strings.Map(printable, what+": "+l.Why)
+		text := "  " + cli.Safe(what+": "+l.Why)
 		if l.Fix != "" {
 			text += "\n    " + l.Fix
 		}

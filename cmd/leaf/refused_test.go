@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // Bounds of flags of leaf serve that the scripts of tests/cli leave out: here they need no process each.
@@ -18,7 +20,7 @@ func TestServeRefuses(t *testing.T) {
 		"--listen foo", "--listen 127.0.0.1:nats", "--log-level loud", "--log-format xml", "--node a\u00a0b", "--node .a",
 	} {
 		line := append([]string{"serve", "--data-dir", t.TempDir()}, strings.Split(args, " ")...)
-		if status, stdout, stderr := leaf(t, line...); status != exitUsage || stdout != "" {
+		if status, stdout, stderr := leaf(t, line...); status != cli.ExitUsage || stdout != "" {
 			t.Errorf("%s: status %d, %s", args, status, stderr)
 		}
 	}
@@ -40,7 +42,7 @@ func TestSecretsInFilesAreChecked(t *testing.T) {
 		"migrate --mysql-file dsn":                   "--mysql: ",
 	} {
 		status, _, stderr := leaf(t, strings.Fields(args)...)
-		if status != exitUsage || !strings.Contains(stderr, say) || strings.Contains(stderr, "hunter2") {
+		if status != cli.ExitUsage || !strings.Contains(stderr, say) || strings.Contains(stderr, "hunter2") {
 			t.Errorf("%s: status %d, %s", args, status, stderr)
 		}
 	}

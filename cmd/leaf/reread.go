@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // rereadEvery is how soon a changed file counts.
@@ -23,7 +25,7 @@ type reread[T any] struct {
 func newReread[T any](what string, read func() (T, error)) (*reread[T], error) {
 	value, err := read()
 	if err != nil {
-		return nil, usagef("%w", err)
+		return nil, cli.UsageError{Err: err}
 	}
 	r := &reread[T]{what: what, read: read}
 	r.value.Store(&value)

@@ -29,6 +29,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -122,7 +123,7 @@ func (s *script) leaf(args []string) (e ending) {
 		var stdout, stderr bytes.Buffer
 		ctx, cancel := context.WithCancel(s.tb.Context()) // without a deadline, which would replace --timeout
 		defer time.AfterFunc(kit.Patience, cancel).Stop()
-		e.Status = run(ctx, root, args, &stdout, &stderr)
+		e.Status = cli.Run(ctx, root, args, &stdout, &stderr)
 		e.Stdout, e.Stderr = stdout.String(), stderr.String()
 	}
 	if e.Status != 0 {

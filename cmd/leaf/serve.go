@@ -1,329 +1,178 @@
 package main
 
 import (
-	"context"
-	"crypto/tls"
+	"cmp"
 	"errors"
-	"fmt"
-	"io/fs"
-	"log/slog"
-	"net"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/embedded"
-	"github.com/leafbus/leafbus/bus/gateway"
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
-	"github.com/leafbus/leafbus/internal/collector"
+	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/cli"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
-// run starts what a generator needs, and runs it until it is asked to stop.
-func (f *serveFlags) run(cmd *cobra.Command) (err error) {
-	collector.Tune()
-	s := serving{serveFlags: f, cmd: cmd}
-	if err := s.prepare(); err != nil {
+type serveFlags struct {
+	conn      cli.Conn
+	mysql     databaseFlags
+	layout    layoutFlags
+	worker    workerFlags
+	zookeeper zookeeperFlags
+	http      httpFlags
+
+	listen, natsConfig, dataDir, node string
+	logLevel, logFormat               string
+
+	tags           []string
+	migrate        bool // create the tables that are missing
+	eventsMaxBytes int64
+	eventsMaxAge   time.Duration
+	replicas       int
+	adopt          bool
+
+	config generator.Config // the fields that a flag sets directly; check sets those that depend on several
+}
+
+func newServeCmd() *cobra.Command { return new(serveFlags).command() }
+
+func (f *serveFlags) command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a generator",
+		Long: `Run a generator: it answers requests for IDs over NATS until a signal stops it.
+
+Without --server it runs a NATS server of its own, and keeps all state in the data
+folder: one command is a whole installation. With --server it joins a running NATS
+(2.11 or later). When it can answer requests, it prints one line to stdout:
+  leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
+The line ends with waiting=segments,snowflakes, or with one of the two, if these come
+later. SIGINT and SIGTERM stop it: accepted requests are answered first.`,
+		Example: `  leaf serve --tag order
+  leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
+  leaf serve --listen 0.0.0.0:4222 --user leaf --password-file nats.password
+  leaf serve -s nats://10.0.0.5:4222 --data-dir leaf-data-2 --http ''
+  leaf serve --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one "+
+		"(default "+defaultListen+")")
+	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
+	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
+	fs.StringVar(&f.node, "node", "", "`NAME` of this generator, up to 64 of [A-Za-z0-9_.-] (default a random one, "+
+		"kept in the data folder)")
+	f.conn.Register(fs, cli.GroupNATS)
+	f.conn.OwnInboxes(fs)
+	cli.Settings(fs, cli.GroupStart, "tag", "data-dir", "server", "listen", "node")
+	fs.StringVar(&f.natsConfig, "nats-config", "", "nats-server configuration `FILE` for the embedded server")
+	cli.Settings(fs, cli.GroupNATS, "nats-config")
+	f.zookeeper.register(fs)
+	f.registerState(fs)
+	f.registerLimits(fs)
+	f.layout.register(cmd)
+	f.worker.register(cmd)
+	cli.Settings(fs, cli.GroupSnowflakes, "id-bits", "time-unit", "worker-bits", "sequence-bits", "epoch")
+	f.http.register(fs)
+	fs.StringVar(&f.logLevel, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
+	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
+	cli.Settings(fs, cli.GroupLog, "log-level", "log-format")
+	cli.CompleteValues(cmd, "log-level", "debug", "info", "warn", "error")
+	cli.CompleteValues(cmd, "log-format", "text", "json")
+	return cmd
+}
+
+func (f *serveFlags) registerState(fs *pflag.FlagSet) {
+	f.mysql.register(fs, cli.GroupState, "keep the tags in this MySQL or MariaDB database, `DSN` "+
+		"user:password@tcp(host:3306)/database (default in JetStream)")
+	fs.BoolVar(&f.migrate, "mysql-migrate", true, "create the tables that are missing in the database")
+	fs.DurationVar(&f.config.Refresh, "tag-refresh", allocator.DefaultRefresh,
+		"how often to read from the database which tags others added, changed or removed")
+	replicasFlag(fs, &f.replicas)
+	fs.BoolVar(&f.config.NewInstallation, "new-installation", false,
+		"create a new installation although there may be one that JetStream lost: its tags begin at 1. For one start")
+	fs.BoolVar(&f.adopt, "adopt", false, "if JetStream lost the record of the data folder's installation, make it "+
+		"again: for one start, without a backup")
+	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes,
+		"size of the event stream if this generator creates it; one tag's refills fill about an eighth of it")
+	fs.DurationVar(&f.eventsMaxAge, "events-max-age", kvstore.DefaultEventsMaxAge,
+		"how long the event stream keeps an event, if this generator creates the stream")
+	cli.Settings(fs, cli.GroupState, "mysql-migrate", "tag-refresh", "replicas", "new-installation", "adopt",
+		"events-max-bytes", "events-max-age")
+}
+
+func (f *serveFlags) registerLimits(fs *pflag.FlagSet) {
+	fs.Int64Var(&f.config.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
+	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait,
+		"how long a request waits at most: for a segment, or for the clock")
+	fs.Int64Var(&f.config.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
+	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep,
+		"largest number of IDs that a generator reserves at a time")
+	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast,
+		"how long the IDs in memory should last, if the store is unavailable")
+	fs.DurationVar(&f.config.DrainTimeout, "drain-timeout", 10*time.Second,
+		"how long the generator waits for accepted requests when it stops")
+	cli.Settings(fs, cli.GroupLimits, "max-batch", "max-wait", "max-waiting", "max-step", "outlast", "drain-timeout")
+	flakes := &f.config.Snowflake
+	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve,
+		"most time that is reserved for the worker: snowflakes last this long while the registry is unavailable")
+	fs.DurationVar(&flakes.Grace, "worker-grace", snowflake.DefaultGrace,
+		"how long the worker stays reserved after a clean stop")
+	fs.DurationVar(&flakes.MaxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew,
+		"a clock that jumps or differs by more than this is compared with those of other generators")
+	fs.DurationVar(&flakes.MaxBack, "max-clock-back", snowflake.DefaultMaxBack,
+		"if the clock goes back by at most this, requests wait; else they are refused")
+	fs.DurationVar(&flakes.MaxClockWait, "max-clock-wait", snowflake.DefaultMaxClockWait,
+		"an alert comes if a start waits longer than this for a clock that is behind")
+	cli.Settings(fs, cli.GroupSnowflakes, "worker-reserve", "worker-grace", "max-clock-skew", "max-clock-back",
+		"max-clock-wait")
+}
+
+// check refuses values that no generator can work with.
+func (f *serveFlags) check() (err error) {
+	const year = 365 * 24 * time.Hour
+	flakes := &f.config.Snowflake
+	if err := cmp.Or(
+		cli.Within("max-batch", f.config.MaxBatch, 1, allocator.LimitMaxBatch),
+		cli.Within("max-waiting", f.config.MaxWaiting, 1, allocator.LimitMaxWaiting),
+		cli.Within("max-step", f.config.MaxStep, 1, allocator.LimitStep),
+		cli.Within("outlast", f.config.Outlast, time.Second, allocator.LimitOutlast),
+		checkReplicas(f.replicas),
+		cli.Within("events-max-bytes", f.eventsMaxBytes, 1<<20, 1<<50),
+		cli.Within("events-max-age", f.eventsMaxAge, time.Hour, 100*year),
+		cli.Within("max-wait", f.config.MaxWait, 1, time.Minute),
+		cli.Within("tag-refresh", f.config.Refresh, 100*time.Millisecond, 24*time.Hour),
+		cli.Within("worker-reserve", flakes.Reserve, snowflake.LeastReserve, year),
+		cli.Within("worker-grace", flakes.Grace, time.Second, year),
+		cli.Within("max-clock-skew", flakes.MaxClockSkew, 10*time.Millisecond, time.Hour),
+		cli.Within("max-clock-back", flakes.MaxBack, time.Millisecond, time.Second),
+		cli.Within("max-clock-wait", flakes.MaxClockWait, time.Millisecond, time.Minute),
+		cli.AtLeast("drain-timeout", f.config.DrainTimeout, 0),
+	); err != nil {
 		return err
 	}
-	defer tellStop(cmd.Context(), s.log)()
-	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
-	defer endAnyway(ctx, 2*f.config.DrainTimeout+stopSlack, s.log)()
-	defer stop(nil)
-	defer func() { err = errors.Join(err, s.close()) }()
-	for _, step := range []func(context.Context) error{s.takePorts, s.openFolder, s.connect, s.openStores} {
-		if err := step(ctx); err != nil {
-			return err
+	if f.listen != "" {
+		if err := checkAddress(f.listen); err != nil {
+			return cli.Usagef("--listen %q: %w", f.listen, err)
 		}
 	}
-	return s.serve(ctx, stop)
-}
-
-// serving is a generator from its start to its stop, and all that it needs.
-type serving struct {
-	*serveFlags
-	cmd   *cobra.Command
-	log   *slog.Logger
-	embed bool // a NATS server in this process
-	// belongs: the data folder belonged to an installation before the start.
-	belongs bool
-
-	owned    installation.Config
-	listener net.Listener // of HTTP; nil: off
-	tokens   *reread[gateway.Tokens]
-	cert     *reread[tls.Certificate] // nil: no TLS
-	closers  []func() error
-}
-
-// prepare checks the flags.
-func (s *serving) prepare() (err error) {
-	if s.embed, err = wantsEmbedded(origin(s.cmd, "server"), origin(s.cmd, "listen"), origin(s.cmd, "nats-config")); err != nil {
-		return err
+	if f.node != "" && !installation.IsNode(f.node) {
+		return cli.Usagef("--node %q: a node's name is 1 to %d characters of [A-Za-z0-9_.-]; a dot must be between "+
+			"two of the others", f.node, installation.MaxNode)
 	}
-	if err := s.check(); err != nil {
-		return err
-	}
-	s.config.Snowflake.Layout = s.worker.layout()
-	s.config.Refresh, s.config.Describe = s.mysql.refresh, describe(s.cmd.Flags())
-	if s.config.Tags, err = parseTags(s.tags, s.config.MaxStep); err != nil {
-		return err
-	}
-	if s.config.Snowflake.FirstWorker, s.config.Snowflake.LastWorker, err = s.worker.workers(); err != nil {
-		return err
-	}
-	s.log, err = newLogger(s.cmd.ErrOrStderr(), s.logLevel, s.logFormat)
-	return err
-}
-
-// defers makes close call f, before what it was given earlier.
-func (s *serving) defers(f func() error) { s.closers = append(s.closers, f) }
-
-func (s *serving) close() (err error) {
-	for _, f := range slices.Backward(s.closers) {
-		err = errors.Join(err, f())
-	}
-	return err
-}
-
-// takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is written, so that a start
-// that fails for that leaves no data folder. Where the addresses of both are in use, the advice of NATS is good for
-// both.
-func (s *serving) takePorts(ctx context.Context) error {
-	folder, err := installation.ExamineFolder(s.dataDir)
-	if err == nil {
-		err = folder.Used
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	s.belongs = folder.Installation != ""
-	if errors.Is(err, installation.ErrLocked) && s.embed && s.natsConfig == "" && inUse(s.clientAddress()) {
-		err = fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), true))
-	}
-	switch {
-	case err != nil:
-	case s.embed:
-		err = s.embeddedError(embedded.Check(s.embedded("leaf", filepath.Join(s.dataDir, "nats"))))
-	case !s.belongs:
-		err = s.tryJoining(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	if s.cert, err = s.http.certificate(); err != nil {
-		return err
-	}
-	if s.tokens, err = s.http.tokens(s.cmd.Flags()); err != nil {
-		return err
-	}
-	s.listener, err = s.http.listen()
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w\n%s", err, httpAdvice(s.cmd.Flags()))
-	}
-	if s.listener != nil {
-		s.defers(func() error { s.listener.Close(); return nil }) // the gateway has closed it, if it ran
-	}
-	return err
-}
-
-// openFolder opens the data folder. Before it checks the DSN: a usage error leaves no folder.
-func (s *serving) openFolder(context.Context) error {
-	db, err := s.mysql.store(s.log)
-	if err != nil {
-		return err
-	}
-	if db != nil {
-		s.owned.Database = db
-		s.defers(db.Close)
-	}
-	dir, err := installation.OpenFolder(s.dataDir, s.node)
-	if err != nil {
-		return err
-	}
-	s.owned.Folder = dir
-	s.defers(dir.Close)
-	if s.belongs && s.config.NewInstallation {
-		s.log.Warn("--new-installation has no effect, because the data folder belongs to an installation. Remove the flag: "+
-			"with an empty data folder it would begin at 1", "dir", dir.Path)
-	}
-	if dir.Copied {
-		s.log.Warn("the data folder was copied or restored: this generator gets a new name and worker. "+
-			"If a NATS server's state was copied with it, and the original runs or has run since, IDs of tags will repeat", "dir", dir.Path)
-	}
-	return nil
-}
-
-// openStores says where the tags and the workers are. Whose they are is found out later.
-func (s *serving) openStores(ctx context.Context) error {
-	nc := s.owned.State.Conn
-	js, err := s.conn.jetStream(nc)
-	if err != nil {
-		return usagef("--js-domain: %w", err)
-	}
-	if s.embed && !s.belongs {
-		if err := s.awaitJetStream(ctx, nc, js); err != nil { // the account of --nats-config may have none
-			return err
-		}
-	}
-	s.owned.State.JS, s.owned.State.Replicas, s.owned.State.Log = js, s.replicas, s.log
-	s.owned.EventsMaxBytes, s.owned.EventsMaxAge, s.owned.Adopt = s.eventsMaxBytes, s.eventsMaxAge, s.adopt
-	if s.zookeeper.hosts == "" {
-		return nil
-	}
-	var closing sync.WaitGroup // at the same time, because each may take a few seconds
-	s.defers(func() error { closing.Wait(); return nil })
-	// Two connections, so that questions of administration do not hold up reports.
-	for node, registry := range map[string]*installation.Registry{s.owned.Folder.Node: &s.owned.Workers, "": &s.owned.Administration} {
-		r, err := s.zookeeper.registry(node, s.config.Snowflake.Layout, s.owned.Server, s.log)
+	for _, text := range f.tags {
+		t, err := allocator.ParseTag(text, f.config.MaxStep)
 		if err != nil {
-			return err
+			return cli.Usagef("--tag %w", err)
 		}
-		s.defers(func() error { closing.Go(r.Close); return nil })
-		*registry = r
+		f.config.Tags = append(f.config.Tags, t)
 	}
-	return nil
-}
-
-// serve runs the generator, and what watches it or passes requests to it.
-func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error {
-	nc, js := s.owned.State.Conn, s.owned.State.JS
-	if s.listener != nil {
-		s.config.Describe["http"] = s.listener.Addr().String() // the port that the system chose
-	}
-	config, err := s.owned.Generator(s.config)
-	if err != nil {
+	if flakes.Layout, err = f.layout.layout(); err != nil {
 		return err
 	}
-	face, mode := "off", modeJoined
-	if s.embed {
-		mode = modeEmbedded
-	}
-	var g *generator.Generator
-	config.Ready = func() {
-		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
-			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode, waitsFor(g.Readiness()))
-	}
-	runs := []func(context.Context) error{s.awaitRestart}
-	if s.listener == nil {
-		g = generator.New(config)
-		return together(ctx, stop, append(runs, g.Run)...)
-	}
-	metrics := gateway.NewMetrics()
-	config.Observer = metrics
-	g = generator.New(config)
-	server := gateway.New(gateway.Config{
-		Listener: s.listener, TLS: s.tlsConfig(), Tokens: s.tokens.get, Generator: g, Metrics: metrics,
-		Conn: nc, JS: js, Log: s.log, DrainTimeout: s.config.DrainTimeout,
-		Dead: s.dead,
-	})
-	face = server.URL()
-	return together(ctx, stop, append(runs, g.Run, server.Run, s.rereadSecrets)...)
-}
-
-// tlsConfig is that of HTTP; nil: no TLS.
-func (s *serving) tlsConfig() *tls.Config {
-	if s.cert == nil {
-		return nil
-	}
-	return &tls.Config{NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return s.cert.value.Load(), nil
-	}}
-}
-
-// rereadSecrets lets HTTP follow the files of its secrets.
-func (s *serving) rereadSecrets(ctx context.Context) error {
-	var all sync.WaitGroup
-	all.Go(func() { s.tokens.run(ctx, s.log) })
-	if s.cert != nil {
-		all.Go(func() { s.cert.run(ctx, s.log) })
-	}
-	all.Wait()
-	return nil
-}
-
-// waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it cannot give yet.
-func waitsFor(r admin.Readiness) string {
-	var kinds []string
-	if !r.Segment {
-		kinds = append(kinds, "segments")
-	}
-	if !r.Snowflake {
-		kinds = append(kinds, "snowflakes")
-	}
-	if len(kinds) == 0 {
-		return ""
-	}
-	return " waiting=" + strings.Join(kinds, ",")
-}
-
-// tellStop logs that the generator drains, as soon as the context is done. What
-// it returns logs that it has stopped, after that.
-func tellStop(ctx context.Context, log *slog.Logger) (stopped func()) {
-	told := make(chan struct{})
-	forget := context.AfterFunc(ctx, func() {
-		defer close(told)
-		log.Info("stopping: accepted requests are answered first; a second signal ends the process at once", "signal", context.Cause(ctx))
-	})
-	return func() {
-		if !forget() {
-			<-told
-			log.Info("stopped")
-		}
-	}
-}
-
-// stopSlack is how much longer than its drain, of NATS and of HTTP, a stop may take.
-const stopSlack = 30 * time.Second
-
-// endAnyway ends the process this long after the context is done, by a signal or because
-// something failed, unless ended is called before. It is for the waits for a disk that have
-// no bound: those of the embedded NATS server and those of a start.
-func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ended func()) {
-	done := make(chan struct{})
-	forget := context.AfterFunc(ctx, func() {
-		select {
-		case <-done:
-		case <-time.After(after):
-			log.Error("the stop hangs, and the process ends anyway: does its disk hang?", "after", after, "why", context.Cause(ctx))
-			os.Exit(exitFailed)
-		}
-	})
-	return func() {
-		forget()
-		close(done)
-	}
-}
-
-// together runs all until the context is done, or until one ends. Then it calls stop, which
-// ends the context and so the others, and begins the time that a stop may take.
-func together(ctx context.Context, stop context.CancelCauseFunc, runs ...func(context.Context) error) error {
-	ended := make(chan error, len(runs))
-	for _, run := range runs {
-		go func() { ended <- run(ctx) }()
-	}
-	var err error
-	for range runs {
-		err = errors.Join(err, <-ended)
-		stop(err)
-	}
-	return err
-}
-
-// describe returns the flags that are not secret, for the events.
-func describe(fs *pflag.FlagSet) map[string]string {
-	config := make(map[string]string)
-	fs.VisitAll(func(f *pflag.Flag) {
-		if !isSecret(f) && f.Value.String() != "" && f.Name != "help" {
-			config[f.Name] = f.Value.String()
-		}
-	})
-	return config
+	flakes.FirstWorker, flakes.LastWorker, err = f.worker.workers(flakes.Layout)
+	return errors.Join(err, f.zookeeper.check(), f.http.check())
 }

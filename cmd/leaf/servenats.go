@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,13 +16,25 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
-// Where the generator's NATS server is.
-const (
-	modeEmbedded = "embedded"
-	modeJoined   = "joined"
-)
+// wantsEmbedded decides whether a generator starts a NATS server of its own. The arguments are the sources of these
+// flags. NATS_URL is meant for every program, so flags that are meant for leaf win.
+func wantsEmbedded(server, listen, natsConfig cli.Source) (bool, error) {
+	embed := listen != cli.FromDefault || natsConfig != cli.FromDefault
+	switch server {
+	case cli.FromDefault:
+		return true, nil
+	case cli.FromNATS:
+		return embed, nil
+	}
+	if embed {
+		return false, cli.Usagef("--server joins a running NATS, --listen and --nats-config start one: " +
+			"give one or the other (flags, LEAF_ variables and the file count alike)")
+	}
+	return false, nil
+}
 
 // connect starts a NATS server in this process, or joins one.
 func (s *serving) connect(context.Context) (err error) {
@@ -27,8 +42,9 @@ func (s *serving) connect(context.Context) (err error) {
 	dir := s.owned.Folder
 	if !s.embed {
 		s.config.NextServer = new(generator.NextServer)
-		if state.Conn, err = s.dial(s.conn, dir.Node, s.conn.server, nats.ReconnectToServer(s.config.NextServer.Pick)); err != nil {
-			return connectError(splitList(s.conn.server), err)
+		next := nats.ReconnectToServer(s.config.NextServer.Pick)
+		if state.Conn, err = s.dial(dir.Node, s.conn.Server, next); err != nil {
+			return cli.ConnectError(s.conn.Server, err)
 		}
 		s.defers(func() error { state.Conn.Close(); return nil })
 		return nil
@@ -39,11 +55,9 @@ func (s *serving) connect(context.Context) (err error) {
 	}
 	s.owned.Server = server
 	s.defers(func() error { server.Close(); return nil })
-	own := s.conn
-	own.server = ""                                                      // NATS_URL may be set, and is not for this one
-	own.tlsCA, own.tlsCert, own.tlsKey, own.tlsFirst = "", "", "", false // TLS is not spoken within the process
-	if state.Conn, err = s.dial(own, dir.Node, server.ClientURL(), server.InProcess()); err != nil {
-		return connectError([]string{server.ClientURL()}, err)
+	s.conn.WithinProcess()
+	if state.Conn, err = s.dial(dir.Node, server.ClientURL(), server.InProcess()); err != nil {
+		return cli.ConnectError(server.ClientURL(), err)
 	}
 	s.defers(func() error { state.Conn.Close(); return nil })
 	return nil
@@ -53,31 +67,45 @@ func (s *serving) connect(context.Context) (err error) {
 func (s *serving) embedded(name, store string) embedded.Config {
 	return embedded.Config{
 		Listen: s.listen, ConfigFile: s.natsConfig, StoreDir: store, Name: name,
-		User: s.conn.user, Password: s.conn.password, Token: s.conn.token, Latest: s.conn.latest(), Log: s.log,
+		User: s.conn.User, Password: s.conn.Password, Token: s.conn.Token, Latest: s.conn.Latest(), Log: s.log,
 	}
+}
+
+// joinHint is the command that joins the generator at the address of this one.
+func (s *serving) joinHint() string {
+	at := reachable(cmp.Or(s.listen, defaultListen))
+	if strings.HasSuffix(at, ":0") {
+		at = "HOST:PORT"
+	}
+	return fmt.Sprintf("  leaf serve -s nats://%s --data-dir leaf-data-2 --http ''", at)
 }
 
 // embeddedError says what to do about an error of the NATS server in this process.
 func (s *serving) embeddedError(err error) error {
 	switch {
+	case errors.Is(err, embedded.ErrAddressInUse) && s.natsConfig != "":
+		return fmt.Errorf("%w. Give another --listen, or change the address in %s", err, s.natsConfig)
 	case errors.Is(err, embedded.ErrAddressInUse):
-		return fmt.Errorf("%w\n%s", err, s.natsAdvice(s.cmd.Flags(), false))
+		host, _, _ := net.SplitHostPort(cmp.Or(s.listen, defaultListen))
+		return fmt.Errorf("%w. Is a generator running there? Join it, with your other flags:\n%s\nor listen "+
+			"elsewhere:\n"+
+			"  leaf serve --listen %s --http 127.0.0.1:0", err, s.joinHint(), net.JoinHostPort(host, "0"))
 	case errors.Is(err, embedded.ErrOpenToNetwork):
-		return usagef("%w", err)
+		return cli.UsageError{Err: err}
 	}
 	return err
 }
 
 // tryJoining finds out whether the NATS to join can be used.
 func (s *serving) tryJoining(ctx context.Context) error {
-	nc, err := s.dial(s.conn, "(start)", s.conn.server)
+	nc, err := s.dial("(start)", s.conn.Server)
 	if err != nil {
-		return connectError(splitList(s.conn.server), err)
+		return cli.ConnectError(s.conn.Server, err)
 	}
 	defer nc.Close()
-	js, err := s.conn.jetStream(nc)
+	js, err := s.conn.JetStream(nc)
 	if err != nil {
-		return usagef("--js-domain: %w", err)
+		return err
 	}
 	return s.awaitJetStream(ctx, nc, js)
 }
@@ -102,8 +130,10 @@ func (s *serving) awaitJetStream(ctx context.Context, nc *nats.Conn, js jetstrea
 			return nil
 		}
 		if time.Since(begun) >= jetStreamPatience {
-			return fmt.Errorf("the NATS server at %s has no JetStream, and Leafbus keeps its state there: enable JetStream on that server and "+
-				"for this account, check --js-domain, or leave out --server to embed a NATS server (%w)", nc.ConnectedUrlRedacted(), err)
+			return fmt.Errorf("the NATS server at %s has no JetStream, and Leafbus keeps its state there: enable "+
+				"JetStream on that server and for this account, check --js-domain, or leave out --server to "+
+				"embed a NATS server (%w)",
+				nc.ConnectedUrlRedacted(), err)
 		}
 		select {
 		case <-time.After(jetStreamAgain):
@@ -114,13 +144,13 @@ func (s *serving) awaitJetStream(ctx context.Context, nc *nats.Conn, js jetstrea
 }
 
 // dial connects the generator, for as long as it runs.
-func (s *serving) dial(c connFlags, node, url string, more ...nats.Option) (*nats.Conn, error) {
-	opts, err := c.options("leaf " + node)
+func (s *serving) dial(node, url string, more ...nats.Option) (*nats.Conn, error) {
+	opts, err := s.conn.Options("leaf " + node)
 	if err != nil {
 		return nil, err
 	}
 	opts = append(opts, installation.Options(s.log, s.config.DrainTimeout)...)
-	return installation.Connect(s.log, url, append(append(opts, more...), c.followNkey)...)
+	return installation.Connect(s.log, url, append(append(opts, more...), s.conn.FollowNkey)...)
 }
 
 // awaitRestart returns an error as soon as only a restart of this process helps its NATS server.

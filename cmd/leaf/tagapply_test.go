@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // applyText runs leaf tag apply on a file with this text.
@@ -49,7 +51,7 @@ func TestTagApplyReadsAgain(t *testing.T) {
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked for %q, want %q", asked, want)
 	}
-	if status != exitOK || stdout != "changed a: step 1 → 7\n1 tags: 0 created, 1 changed, 0 unchanged, 0 failed\n" || !strings.Contains(stderr, "silent in the last hour: n1.") {
+	if status != cli.ExitOK || stdout != "changed a: step 1 → 7\n1 tags: 0 created, 1 changed, 0 unchanged, 0 failed\n" || !strings.Contains(stderr, "silent in the last hour: n1.") {
 		t.Errorf("status %d, %q, %s", status, stdout, stderr)
 	}
 }
@@ -66,7 +68,7 @@ func TestTagApplyConflict(t *testing.T) {
 			return `{"code":409,"reason":"conflict","message":"no"}`, "409"
 		})
 		status, stdout, stderr := applyText(t, url, "tags:\n- "+text)
-		if status != exitFailed || !strings.Contains(stderr, "leaf: a: no (409 conflict)") || !strings.Contains(stdout, "0 unchanged, 1 failed\n") || asked.Load() != most {
+		if status != cli.ExitFailed || !strings.Contains(stderr, "leaf: a: no (409 conflict)") || !strings.Contains(stdout, "0 unchanged, 1 failed\n") || asked.Load() != most {
 			t.Errorf("%s: status %d, %q, %s, after %d requests", text, status, stdout, stderr, asked.Load())
 		}
 	}

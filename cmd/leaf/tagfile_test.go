@@ -1,12 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -28,14 +27,16 @@ tags:
   - {tag: a/b=c-d, quota: *q}
   - {tag: x, quota: none, outlast: none, limit: none}
   - {tag: y, quota: {per_second: 0}, outlast: 0, limit: 0}
+  - {tag: z, quota: 0, outlast: 0s, limit: "none"}
+  - {tag: text, quota: 1000/s, paused: yes}
 `))
-	if err != nil || len(specs) != 6 {
+	if err != nil || len(specs) != 8 {
 		t.Fatalf("%d tags, %v", len(specs), err)
 	}
-	if want := (tagSpec{TagUpdate: admin.TagUpdate{Tag: "order"}}); !reflect.DeepEqual(specs[0], want) {
+	if want := (admin.TagSpec{Tag: "order"}); !reflect.DeepEqual(specs[0], want) {
 		t.Errorf("only a name is %+v", specs[0])
 	}
-	if s := specs[1]; s.order != "strict" || *s.MaxID != 9007199254740993 || *s.Description != "" || *s.Paused || s.Step != nil || s.Limit != nil {
+	if s := specs[1]; s.Order != "strict" || *s.MaxID != 9007199254740993 || *s.Description != "" || *s.Paused || s.Step != nil || s.Limit != nil {
 		t.Errorf("as JSON %+v", s)
 	}
 	quota := allocator.Quota{PerSecond: 1000, Burst: 5000}
@@ -46,7 +47,10 @@ tags:
 	if s := specs[3]; *s.Quota != quota {
 		t.Errorf("an alias is %+v", s)
 	}
-	for _, s := range specs[4:] {
+	if s := specs[7]; s.Quota.PerSecond != 1000 || !*s.Paused {
+		t.Errorf("text is %+v", s)
+	}
+	for _, s := range specs[4:7] {
 		if *s.Quota != (allocator.Quota{}) || *s.Outlast != 0 || *s.Limit != 0 {
 			t.Errorf("rules to remove are %+v", s)
 		}
@@ -56,25 +60,28 @@ tags:
 // What is wrong is named with its line.
 func TestParseTagFileRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                       `it is empty: want a key "tags"`,
-		"tags: [":                                "line 1: ",
-		"- tag: a":                               `line 1: want lines of the form "field: value"`,
-		"tags: []\ntags: []":                     "line 2: tags: it is given twice",
+		"":                                       `want one key "tags"`,
+		"tags: [":                                `want one key "tags", with a list below it: line 1: `,
+		"- tag: a":                               `want one key "tags", with a list below it: line 1: `,
+		"tags: []\ntags: []":                     `want one key "tags", with a list below it: line 2: `,
+		"tags: []\nstep: 5":                      `want one key "tags", with a list below it: line 2: `,
 		"tags: []\n---\ntags: 1":                 "it has a second document",
 		"tags:\n- tag: a b":                      "line 2: ",
-		"tags:\n- tag: [a]":                      "line 2: tag: want a single value",
-		"tags:\n- tag: a\n  stp: 5":              "line 3: stp: a tag has no such field",
-		"tags:\n- tag: a\n  tag: b":              "line 3: tag: it is given twice",
+		"tags:\n- tag: [a]":                      "line 2: ",
+		"tags:\n- tag: a\n  stp: 5":              "line 2: stp: a tag has no such field",
+		"tags:\n- tag: a\n  tag: b":              "line 3: ",
 		"tags:\n- tag: a\n- tag: b\n- tag: a":    "line 4: the tag a is in line 2 already",
 		"tags:\n- tag: a\n  order: up":           "line 2: ",
-		"tags:\n- tag: a\n  step: 0":             "line 3: step: want a whole number from 1",
+		"tags:\n- tag: a\n  step: 0":             "line 2: ",
+		"tags:\n- tag: a\n  step: x":             "line 3: ",
 		"tags:\n- tag: a\n  step: 2000000000000": "line 2: ",
-		"tags:\n- tag: a\n  max_id: 9223372036854775808":              "line 3: max_id: want a whole number from 1",
-		"tags:\n- tag: a\n  limit: -1":                                "line 3: limit: want a whole number from 0",
-		"tags:\n- tag: a\n  paused: yes":                              "line 3: paused: want true or false",
-		"tags:\n- tag: a\n  outlast: 5":                               "line 3: outlast: want a time such as 15m",
-		"tags:\n- tag: a\n  quota: 5":                                 `line 3: want lines of the form "field: value"`,
-		"tags:\n- tag: a\n  quota:\n    per_second: x":                "line 4: per_second: want a whole number",
+		"tags:\n- tag: a\n  max_id: 9223372036854775808":              `line 2: "9223372036854775808" is not an ID`,
+		"tags:\n- tag: a\n  limit: -1":                                "line 2: ",
+		"tags:\n- tag: a\n  paused: soon":                             "line 3: ",
+		"tags:\n- tag: a\n  outlast: 5":                               "line 2: ",
+		"tags:\n- tag: a\n  quota: -5":                                "line 2: ",
+		"tags:\n- tag: a\n  quota:\n    per_second: x":                "line 4: ",
+		"tags:\n- tag: a\n  quota: {per_secnd: 5}":                    "line 2: ",
 		"tags:\n- tag: a\n  quota: {burst: 5}":                        "line 2: ",
 		"tags:\n- tag: a\n  order: strict\n  step: 5":                 "line 2: ",
 		"tags:\n- tag: a\n  description: " + strings.Repeat("x", 257): "line 2: ",
@@ -96,24 +103,25 @@ func TestExportIsRead(t *testing.T) {
 		{Tag: "true", MaxID: 3, Step: 9, TagRules: admin.TagRules{
 			Quota: allocator.Quota{PerSecond: 5, Burst: 6}, Outlast: allocator.Duration(90 * time.Minute)}},
 	}
-	text, err := yaml.Marshal(map[string]any{"tags": exported(tags)})
-	if err != nil {
+	var text bytes.Buffer
+	if err := writeTagFile(&text, tags); err != nil {
 		t.Fatal(err)
 	}
-	specs, err := parseTagFile(text)
+	specs, err := readTagFile(&text)
 	if err != nil || len(specs) != len(tags) {
-		t.Fatalf("%d tags, %v:\n%s", len(specs), err, text)
+		t.Fatalf("%d tags, %v", len(specs), err)
 	}
 	for i, s := range specs {
-		if s.Tag != tags[i].Tag || s.order != tags[i].Order {
+		if s.Tag != tags[i].Tag || s.Order != tags[i].Order {
 			t.Errorf("%+v is read as %+v", tags[i], s)
 		}
-		if u, changes := s.difference(tags[i]); len(changes) > 0 {
-			t.Errorf("%s: %v, %+v", s.Tag, changes, u)
-		}
 		// All of it is written: an empty tag lacks exactly that.
-		if _, changes := s.difference(admin.TagRecord{}); len(changes) != []int{2, 4, 4}[i] {
-			t.Errorf("%s: %v", s.Tag, changes)
+		whole := s
+		if changes, err := merge(&whole, admin.TagRecord{Order: s.Order}); err != nil || len(changes) != []int{2, 4, 4}[i] {
+			t.Errorf("%s: %v, %v", s.Tag, changes, err)
+		}
+		if changes, err := merge(&s, tags[i]); err != nil || len(changes) > 0 {
+			t.Errorf("%s: %v, %v", s.Tag, changes, err)
 		}
 	}
 }
@@ -122,7 +130,7 @@ func TestExportIsRead(t *testing.T) {
 func FuzzParseTagFile(f *testing.F) {
 	for _, text := range []string{
 		"tags:\n- tag: a\n  max_id: '5'\n  quota: {per_second: 5}\n", `{"tags":[{"tag":"a","order":"strict","limit":"7"}]}`,
-		"tags: &a [{tag: a, quota: *a}]", "tags:\n- tag: a\n  <<: {step: 5}", "tags: [{tag: a, outlast: none, paused: true}]",
+		"tags: &a [{tag: a, quota: *a}]", "tags:\n- tag: a\n  <<: {step: 5}", "tags: [{tag: a, outlast: none, paused: true}]", "tags: [{tag: a, quota: 5/s}, {tag: b, quota: {burst: 5}}]",
 	} {
 		f.Add([]byte(text))
 	}
@@ -137,7 +145,7 @@ func FuzzParseTagFile(f *testing.F) {
 				t.Fatalf("%q has the tag %q", text, s.Tag)
 			}
 			names[s.Tag] = true
-			if s.MaxID != nil && *s.MaxID < 1 || s.Step != nil && *s.Step < 1 {
+			if s.MaxID != nil && *s.MaxID < 1 || s.Step != nil && *s.Step < 0 {
 				t.Fatalf("%q is read as %+v", text, s)
 			}
 		}

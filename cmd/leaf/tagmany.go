@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 
-	"github.com/spf13/cobra"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
-// mostFailures is how many failures are printed. With --json the result has all.
-const mostFailures = 20
+const (
+	mostFailures = 20 // are printed. With --json the result has all
+	manyAtOnce   = 16 // tags are changed at a time
+)
 
 // failedTag is a tag that a command for many tags could not change.
 type failedTag struct {
@@ -25,6 +29,8 @@ type tagFailures struct {
 
 	errs []error
 }
+
+func newTagFailures() tagFailures { return tagFailures{Failed: []failedTag{}} }
 
 func (f *tagFailures) add(tag string, err error) {
 	f.Failed = append(f.Failed, failedTag{tag, err.Error()})
@@ -46,59 +52,35 @@ func (f *tagFailures) error(word string, tags int) error {
 	return errors.Join(f.errs...)
 }
 
-// outcome is what came of one of many.
-type outcome[T, R any] struct {
-	of     T
-	result R
-	err    error
-}
-
-// forMany calls do for all, about atOnce at a time, and then done for each one in their order. It returns the error of
-// done. An interrupted command ends earlier, without an error. quiet: the progress is not shown, because done prints to
-// the terminal.
+// forMany calls do for all, manyAtOnce at a time, and then done for each one in their order. It returns the error of
+// done. An interrupted command ends earlier, without an error.
 func forMany[T, R any](
-	cmd *cobra.Command, all []T, atOnce int, quiet bool, do func(context.Context, T) (R, error), done func(T, R, error) error,
+	s *cli.Session, all []T, do func(context.Context, T) (R, error), done func(T, R, error) error,
 ) error {
-	ctx, stop := context.WithCancel(cmd.Context())
-	defer stop()
-	shown := cmd.ErrOrStderr()
-	if quiet {
-		shown = io.Discard
+	shown := s.Cmd.ErrOrStderr()
+	if !s.JSON && cli.IsTerminal(s.Out()) {
+		shown = io.Discard // the results themselves show the progress
 	}
-	progress := newProgress(shown, int64(len(all)), "tags")
-	defer progress.end()
-	for pending := range startMany(ctx, all, atOnce, do) {
-		o := <-pending
-		if o.err != nil && ctx.Err() != nil {
-			break // interrupted
+	progress := cli.NewProgress(shown)
+	defer progress.End()
+	first := 0
+	for chunk := range slices.Chunk(all, manyAtOnce) {
+		results, errs := make([]R, len(chunk)), make([]error, len(chunk))
+		var working sync.WaitGroup
+		for i, of := range chunk {
+			working.Go(func() { results[i], errs[i] = do(s.Context(), of) })
 		}
-		progress.add(1)
-		if err := done(o.of, o.result, o.err); err != nil {
-			return err
+		working.Wait()
+		for i, of := range chunk {
+			if errs[i] != nil && s.Context().Err() != nil {
+				return nil // interrupted
+			}
+			if err := done(of, results[i], errs[i]); err != nil {
+				return err
+			}
 		}
+		first += len(chunk)
+		progress.At("tags", int64(first), int64(len(all)))
 	}
 	return nil
-}
-
-// startMany calls do for all, about atOnce at a time. It returns the outcomes in order.
-func startMany[T, R any](
-	ctx context.Context, all []T, atOnce int, do func(context.Context, T) (R, error),
-) <-chan chan outcome[T, R] {
-	outcomes := make(chan chan outcome[T, R], atOnce)
-	go func() {
-		defer close(outcomes)
-		for _, of := range all {
-			o := make(chan outcome[T, R], 1)
-			select {
-			case outcomes <- o:
-			case <-ctx.Done():
-				return
-			}
-			go func() {
-				result, err := do(ctx, of)
-				o <- outcome[T, R]{of, result, err}
-			}()
-		}
-	}()
-	return outcomes
 }

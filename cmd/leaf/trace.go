@@ -7,20 +7,18 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/cli"
 )
 
 func newTraceCmd() *cobra.Command {
-	var f clientFlags
+	var f cli.Client
 	var tag string // empty: a snowflake
 	var id bus.ID
 	cmd := &cobra.Command{
@@ -45,20 +43,16 @@ Nothing more is known of the IDs below it.`,
 			tag, id, err = traced(cmd, args)
 			return err
 		},
-		ValidArgsFunction: completeTags(&f.conn),
+		ValidArgsFunction: f.CompleteTags(1),
 	}
 	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
-	f.command(cmd, nil) // its flags
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return f.conn.withJetStream(cmd, func(c *admin.Client, js jetstream.JetStream) error {
-			t, err := trace(cmd.Context(), kvstore.AuditSource(c, js), tag, id)
-			if err != nil {
-				return denied(js.Conn(), err)
-			}
-			return f.printTraced(cmd.OutOrStdout(), t)
-		})
-	}
-	return cmd
+	return f.Command(cmd, func(s *cli.Session, _ []string) error {
+		t, err := trace(s.Context(), kvstore.AuditSource(s.Admin, s.JS), tag, id)
+		if err != nil {
+			return s.Denied(err)
+		}
+		return printTraced(s.Out(), s.JSON, t)
+	})
 }
 
 // trace traces an ID of a tag, or a snowflake if there is no tag.
@@ -70,10 +64,10 @@ func trace(ctx context.Context, from audit.Source, tag string, id bus.ID) (audit
 }
 
 // printTraced writes a trace. Two claims of one ID are an error.
-func (f *clientFlags) printTraced(w io.Writer, t audit.Trace) error {
+func printTraced(w io.Writer, asJSON bool, t audit.Trace) error {
 	write := printTrace
-	if f.json {
-		write = func(w io.Writer, t audit.Trace) error { return printJSON(w, t) }
+	if asJSON {
+		write = func(w io.Writer, t audit.Trace) error { return cli.PrintJSON(w, t) }
 	}
 	err := write(w, t)
 	if err == nil && len(t.Claims) > 1 {
@@ -111,7 +105,7 @@ func printTrace(w io.Writer, t audit.Trace) error {
 	if t.Tag != "" {
 		what = t.Tag
 	}
-	if _, err := fmt.Fprintln(w, strings.Map(printable, fmt.Sprintf("%s %d: %s", what, t.ID, t.Message))); err != nil {
+	if _, err := fmt.Fprintln(w, cli.Safe(fmt.Sprintf("%s %d: %s", what, t.ID, t.Message))); err != nil {
 		return err
 	}
 	var facts [][]string
@@ -119,9 +113,9 @@ func printTrace(w io.Writer, t audit.Trace) error {
 	for _, c := range t.Claims {
 		fact("generator", c.Node)
 		if c.First == 0 {
-			fact("held since", precise(c.Time))
+			fact("held since", cli.TimeMS(c.Time))
 		} else {
-			fact("claimed at", precise(c.Time))
+			fact("claimed at", cli.TimeMS(c.Time))
 			fact("range", fmt.Sprintf("%d-%d", c.First, c.Last))
 		}
 		if c.Cause != "" {
@@ -136,12 +130,12 @@ func printTrace(w io.Writer, t audit.Trace) error {
 		}
 	}
 	if d := t.Decoded; d != nil {
-		fact("time", precise(time.UnixMilli(d.UnixMS)))
+		fact("time", cli.TimeMS(time.UnixMilli(d.UnixMS)))
 		fact("worker", strconv.FormatInt(d.Worker, 10))
 		fact("sequence", strconv.FormatInt(d.Sequence, 10))
 	}
 	if !t.ReservedUntil.IsZero() {
-		fact("worker claimed until", precise(t.ReservedUntil))
+		fact("worker claimed until", cli.TimeMS(t.ReservedUntil))
 	}
 	if t.Order == bus.OrderStrict {
 		fact("order", t.Order)
@@ -153,10 +147,10 @@ func printTrace(w io.Writer, t audit.Trace) error {
 		fact("tag claimed below", strconv.FormatInt(int64(t.End), 10))
 	}
 	if !t.Since.IsZero() {
-		fact("events since", precise(t.Since))
+		fact("events since", cli.TimeMS(t.Since))
 	}
 	if len(facts) == 0 {
 		return nil
 	}
-	return printTable(w, facts[0], facts[1:])
+	return cli.PrintTable(w, facts[0], facts[1:])
 }

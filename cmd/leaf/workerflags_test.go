@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"testing"
-	"time"
+
+	"github.com/leafbus/leafbus/internal/cli"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 func TestWorkers(t *testing.T) {
@@ -34,12 +36,12 @@ func TestWorkers(t *testing.T) {
 		{datacenter: "32"}, {datacenter: "-1"}, {datacenter: "x"}, {datacenter: "0", bits: 11}, {datacenter: "0", bits: -1},
 		{bits: 4},
 	} {
-		f := workerFlags{id: c.id, span: c.span, datacenter: c.datacenter, datacenterBits: c.bits, layoutFlags: layoutFlags{idBits: 63, workerBits: 10, sequenceBits: 12, unit: time.Millisecond}}
+		f := workerFlags{id: c.id, span: c.span, datacenter: c.datacenter, datacenterBits: c.bits}
 		if f.datacenterBits == 0 {
 			f.datacenterBits = defaultDatacenterBits
 		}
-		first, last, err := f.workers()
-		if _, usage := errors.AsType[*usageError](err); first != c.first || last != c.last || usage == c.ok || (err == nil) != c.ok {
+		first, last, err := f.workers(snowflake.DefaultLayout())
+		if _, usage := errors.AsType[cli.UsageError](err); first != c.first || last != c.last || usage == c.ok || (err == nil) != c.ok {
 			t.Errorf("%+v: %d to %d, %v; want %d to %d", f, first, last, err, c.first, c.last)
 		}
 	}

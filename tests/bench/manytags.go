@@ -102,7 +102,7 @@ func (c *child) through(tags []string, callers int, do func(i int, tag string) e
 
 // create makes a tag.
 func (c *child) create(tag string) error {
-	return ask(c.nc, admin.SubjectTagsCreate, must(json.Marshal(admin.TagCreate{Tag: tag})))
+	return ask(c.nc, admin.SubjectTagsCreate, must(json.Marshal(admin.TagSpec{Tag: tag})))
 }
 
 // dropped is how many events did not reach the stream.
@@ -243,7 +243,7 @@ func (c *child) fill(n int) bool {
 	}()
 	list := manyNames(from, n-from)
 	check(each(c.ctx, len(list), makersAtOnce, func(i int) error {
-		msg, err := c.nc.Request(admin.SubjectTagsCreate, must(json.Marshal(admin.TagCreate{Tag: list[i]})), requestTimeout)
+		msg, err := c.nc.Request(admin.SubjectTagsCreate, must(json.Marshal(admin.TagSpec{Tag: list[i]})), requestTimeout)
 		if err == nil && msg.Header.Get(micro.ErrorCodeHeader) != "" && msg.Header.Get(micro.ErrorCodeHeader) != "409" {
 			err = errors.New(msg.Header.Get(micro.ErrorHeader))
 		}

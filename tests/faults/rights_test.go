@@ -87,7 +87,7 @@ func TestNoInboxShowsKeys(t *testing.T) {
 	kit.Must(t, err)
 	join()
 	client := bus.NewClient(all)
-	_, err = admin.NewClient(all).CreateTag(t.Context(), admin.TagCreate{Tag: "gift", Opaque: "53"})
+	_, err = admin.NewClient(all).CreateTag(t.Context(), admin.TagSpec{Tag: "gift", Opaque: "53"})
 	kit.Must(t, err)
 	join()
 	for range 20 { // of both generators

@@ -49,7 +49,7 @@ func TestLeaf(t *testing.T) {
 	process, control, nc := start(t, addr, leaf, "serve", "--http", "", "--listen", addr)
 	client := admin.NewClient(nc)
 	create := func(ctx context.Context, tag string) error {
-		_, err := client.CreateTag(ctx, admin.TagCreate{Tag: tag})
+		_, err := client.CreateTag(ctx, admin.TagSpec{Tag: tag})
 		return err
 	}
 	testkit.Eventually(t, "a new tag", func() bool { return create(t.Context(), "first") == nil })

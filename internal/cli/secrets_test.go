@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -24,10 +24,10 @@ func TestSecretFile(t *testing.T) {
 		"beaten by NATS_":           {config: "password-file: secret", env: "NATS_PASSWORD=" + other, want: other},
 		"beaten by the environment": {config: "password-file: secret", env: "LEAF_PASSWORD=" + other, want: other},
 		"beaten by a flag":          {args: []string{"--password", other}, env: "LEAF_PASSWORD_FILE=secret", want: other},
-		"both":                      {args: []string{"--password-file", "secret", "--password", other}, stderr: "--password and --password-file: give one of them", status: exitUsage},
-		"missing":                   {args: []string{"--password-file", "none"}, stderr: "--password-file: open none: ", status: exitUsage},
-		"nothing in it":             {args: []string{"--password-file", "blank"}, stderr: "blank is empty", status: exitUsage},
-		"too large":                 {args: []string{"--password-file", "large"}, stderr: "larger than 64 KiB", status: exitUsage},
+		"both":                      {args: []string{"--password-file", "secret", "--password", other}, stderr: "--password and --password-file: give one of them", status: ExitUsage},
+		"missing":                   {args: []string{"--password-file", "none"}, stderr: "--password-file: open none: ", status: ExitUsage},
+		"nothing in it":             {args: []string{"--password-file", "blank"}, stderr: "blank is empty", status: ExitUsage},
+		"too large":                 {args: []string{"--password-file", "large"}, stderr: "larger than 64 KiB", status: ExitUsage},
 		"readable by others":        {args: []string{"--password-file", "open"}, want: first, stderr: "can read the secret in open (--password-file): chmod 600 open\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,8 +43,8 @@ func TestSecretFile(t *testing.T) {
 			}
 			p := &probe{}
 			status, _, stderr := runProbe(t, p, append([]string{"probe", "x", "--config", "leaf.yaml"}, c.args...)...)
-			if status != c.status || status == exitOK && p.conn.password != c.want || !strings.Contains(stderr, c.stderr) || (stderr != "") != (c.stderr != "") {
-				t.Errorf("status %d, the password is %q, stderr %q; want %d, %q, %q", status, p.conn.password, stderr, c.status, c.want, c.stderr)
+			if status != c.status || status == ExitOK && p.conn.Password != c.want || !strings.Contains(stderr, c.stderr) || (stderr != "") != (c.stderr != "") {
+				t.Errorf("status %d, the password is %q, stderr %q; want %d, %q, %q", status, p.conn.Password, stderr, c.status, c.want, c.stderr)
 			}
 			if strings.Contains(stderr, first) || strings.Contains(stderr, other) {
 				t.Errorf("stderr %q shows the secret", stderr)

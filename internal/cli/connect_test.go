@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"crypto/tls"
@@ -63,12 +63,12 @@ func connect(t *testing.T, args ...string) (url, domain string, status int, stde
 	t.Helper()
 	p := &probe{}
 	p.do = func(cmd *cobra.Command) error {
-		nc, err := p.conn.connectClient(cmd)
+		nc, err := p.conn.Connect(cmd)
 		if err != nil {
 			return err
 		}
 		defer nc.Close()
-		js, err := p.conn.jetStream(nc)
+		js, err := p.conn.JetStream(nc)
 		if err != nil {
 			return err
 		}
@@ -91,8 +91,8 @@ func TestConnectRefusesBadFlags(t *testing.T) {
 		"--inbox-prefix": {"--inbox-prefix", "a.*"},
 	} {
 		_, _, status, stderr := connect(t, args...)
-		if status != exitUsage || !strings.Contains(stderr, want) {
-			t.Errorf("%v: status %d, stderr %q; want %d, %q", args, status, stderr, exitUsage, want)
+		if status != ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%v: status %d, stderr %q; want %d, %q", args, status, stderr, ExitUsage, want)
 		}
 		if strings.Contains(stderr, "hunt") {
 			t.Errorf("stderr %q shows the password", stderr)
@@ -125,7 +125,7 @@ func TestConnectThroughContext(t *testing.T) {
 		"unknown":                            {args: []string{"--context", "none"}, fail: `unknown context "none"`},
 	} {
 		url, domain, status, stderr := connect(t, c.args...)
-		if url != c.url || domain != c.domain || (status != exitOK) != (c.fail != "") ||
+		if url != c.url || domain != c.domain || (status != ExitOK) != (c.fail != "") ||
 			!strings.Contains(stderr, c.fail) {
 			t.Errorf("%s: connected to %q in %q, status %d, stderr %q; want %+v", name, url, domain, status, stderr, c)
 		}
@@ -142,19 +142,19 @@ func TestConnectWithTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := startNATS(t, &server.Options{TLSConfig: &tls.Config{Certificates: other.TLS.Certificates}}).ClientURL()
-	if _, _, status, stderr := connect(t, "-s", url, "--tlsca", ca); status != exitOK {
+	if _, _, status, stderr := connect(t, "-s", url, "--tlsca", ca); status != ExitOK {
 		t.Errorf("with --tlsca: status %d: %s", status, stderr)
 	}
 	_, _, status, stderr := connect(t, "-s", url)
-	if status != exitFailed || !strings.Contains(stderr, "with --tlsca") {
+	if status != ExitFailed || !strings.Contains(stderr, "with --tlsca") {
 		t.Errorf("without --tlsca: status %d, stderr %q; want advice", status, stderr)
 	}
 	url = startNATS(t, &server.Options{TLSHandshakeFirst: true, TLSConfig: &tls.Config{Certificates: other.TLS.Certificates}}).ClientURL()
-	if _, _, status, stderr := connect(t, "-s", url, "--tlsca", ca, "--tlsfirst"); status != exitOK {
+	if _, _, status, stderr := connect(t, "-s", url, "--tlsca", ca, "--tlsfirst"); status != ExitOK {
 		t.Errorf("with --tlsfirst: status %d: %s", status, stderr)
 	}
 	_, _, status, stderr = connect(t, "-s", url, "--tlsca", ca, "--timeout", "500ms")
-	if status != exitFailed || !strings.Contains(stderr, "give --tlsfirst") {
+	if status != ExitFailed || !strings.Contains(stderr, "give --tlsfirst") {
 		t.Errorf("without --tlsfirst: status %d, stderr %q; want advice", status, stderr)
 	}
 }

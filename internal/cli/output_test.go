@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 
 func TestPrintTable(t *testing.T) {
 	var out strings.Builder
-	err := printTable(&out, []string{"TAG", "MAX ID", "DESCRIPTION"}, [][]string{
+	err := PrintTable(&out, []string{"TAG", "MAX ID", "DESCRIPTION"}, [][]string{
 		{"order", "1001", "orders\tof\nthe shop \x1b[31m"},
 		{"customer.vip", "1", ""},
 	})

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"os"
@@ -37,7 +37,7 @@ func TestLists(t *testing.T) {
 			}
 			p := &probe{}
 			status, _, stderr := runProbe(t, p, append([]string{"probe", "x", "--config", "leaf.yaml"}, c.args...)...)
-			if status != exitOK || !slices.Equal(p.tags, c.want) {
+			if status != ExitOK || !slices.Equal(p.tags, c.want) {
 				t.Errorf("--tag is %q, want %q; status %d: %s", p.tags, c.want, status, stderr)
 			}
 		})
@@ -54,17 +54,17 @@ func TestRefusedConfiguration(t *testing.T) {
 	}{
 		{name: "unknown key", file: "tag: a\nservr: x", wants: []string{`leaf.yaml: unknown key "servr" near line 2`}},
 		{name: "argument as a key", file: "max-id: 5", wants: []string{`unknown key "max-id" near line 1: no command has such a setting`}},
-		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml, line 2: want YAML lines of the form "flag: value", each flag once`}},
+		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml line 2: want YAML lines of the form "flag: value", each flag once`}},
 		{name: "bad value in the file", file: "max-batch: many", wants: []string{"leaf.yaml: max-batch: ", "--max-batch", `"many"`}},
 		{name: "list for one value", file: "max-batch: [1]", wants: []string{"leaf.yaml: max-batch: ", "single value"}},
 		{name: "no value", file: "http:", wants: []string{"leaf.yaml: http: ", "nothing after the colon"}},
-		{name: "not YAML", file: "tag: a\npassword: hunter2: b", wants: []string{"leaf.yaml, line 2: want YAML lines"}},
+		{name: "not YAML", file: "tag: a\npassword: hunter2: b", wants: []string{"leaf.yaml line 2: want YAML lines"}},
 		{name: "an anchor by mistake", file: "password: *hunter2", wants: []string{"leaf.yaml: want YAML lines"}},
 		{name: "secret in the file", file: "dsn: hunter2", wants: []string{"leaf.yaml: dsn: ", "secret"}},
 		{name: "secret in the environment", env: "LEAF_DSN=hunter2", wants: []string{"LEAF_DSN: ", "secret"}},
 		{name: "secret in a flag", args: []string{"--dsn", "hunter2"}, wants: []string{"--dsn: ", "secret"}},
-		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: bad value for --max-batch: \"many\" is not a whole number\n"}},
-		{name: "bad value in NATS_", env: "NATS_TIMEOUT=5", wants: []string{"NATS_TIMEOUT: ", "--timeout", "missing unit"}},
+		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: bad value for --max-batch: want a whole number, not \"many\"\n"}},
+		{name: "bad value in NATS_", env: "NATS_TIMEOUT=5", wants: []string{"NATS_TIMEOUT: ", "--timeout", "such as 500ms"}},
 		{name: "no such file", env: "LEAF_CONFIG=" + filepath.Join("no", "where.yaml"), wants: []string{"--config: ", "where.yaml"}},
 	}
 	for _, tt := range tests {
@@ -76,8 +76,8 @@ func TestRefusedConfiguration(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			status, _, stderr := runProbe(t, &probe{}, append([]string{"probe", "x"}, tt.args...)...)
-			if status != exitUsage {
-				t.Errorf("status %d, want %d", status, exitUsage)
+			if status != ExitUsage {
+				t.Errorf("status %d, want %d", status, ExitUsage)
 			}
 			for _, want := range tt.wants {
 				if !strings.Contains(stderr, want) {
@@ -86,6 +86,44 @@ func TestRefusedConfiguration(t *testing.T) {
 			}
 			if strings.Contains(stderr, "hunter2") {
 				t.Errorf("stderr %q shows the secret", stderr)
+			}
+		})
+	}
+}
+
+// What is an argument of one command counts only on the command line. A variable that no command reads is named, once.
+func TestVariables(t *testing.T) {
+	for name, c := range map[string]struct {
+		env     []string
+		warning string
+	}{
+		"none":                      {},
+		"settings":                  {env: []string{"LEAF_SERVER=x", "LEAF_MAX_BATCH=5", "LEAF_CONFIG="}},
+		"of another command":        {env: []string{"LEAF_ELSEWHERE=true"}},
+		"an argument":               {env: []string{"LEAF_MAX_ID=5"}, warning: "LEAF_MAX_ID"},
+		"unknown":                   {env: []string{"LEAF_TAGS=5", "LEAF_DATADIR=secret"}, warning: "LEAF_DATADIR, LEAF_TAGS"},
+		"help":                      {env: []string{"LEAF_HELP=true"}, warning: "LEAF_HELP"},
+		"of Kubernetes":             {env: []string{"LEAF_SERVICE_HOST=h", "LEAF_PORT_4222_TCP_ADDR=h", "LEAF_PORT=p", "LEAF_NATS_SERVICE_PORT=1", "LEAF_SERVICE_PORT_NATS=4"}},
+		"nearly that of Kubernetes": {env: []string{"LEAF_PORTS=p"}, warning: "LEAF_PORTS"},
+		"of others":                 {env: []string{"LEAFBUS=1", "XLEAF_A=1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cleanEnv(t)
+			for _, entry := range c.env {
+				variable, value, _ := strings.Cut(entry, "=")
+				t.Setenv(variable, value)
+			}
+			p := &probe{}
+			status, _, stderr := runProbe(t, p, "probe", "x")
+			if status != ExitOK || p.maxID != 0 {
+				t.Errorf("status %d, --max-id is %d: %s", status, p.maxID, stderr)
+			}
+			want := ""
+			if c.warning != "" {
+				want = "warning: no command reads these variables, so they are ignored: " + c.warning + ". "
+			}
+			if (stderr != "") != (want != "") || !strings.HasPrefix(stderr, want) || strings.Count(stderr, "\n") > 1 || strings.Contains(stderr, "secret") {
+				t.Errorf("stderr is %q, want %q", stderr, want)
 			}
 		})
 	}

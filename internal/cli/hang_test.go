@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"testing"
@@ -25,13 +25,13 @@ func TestConnectionLeavesAServerThatHangs(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(link.Close)
-			flags := connFlags{server: "nats://" + link.Addr() + "," + good.ClientURL(), timeout: 5 * time.Second}
-			opts, err := flags.options("test")
+			flags := Conn{Server: "nats://" + link.Addr() + "," + good.ClientURL(), Timeout: 5 * time.Second}
+			opts, err := flags.Options("test")
 			if err != nil {
 				t.Fatal(err)
 			}
 			reconnected := make(chan struct{}, 1)
-			nc, err := installation.Connect(testkit.Quiet, flags.server, append(opts,
+			nc, err := installation.Connect(testkit.Quiet, flags.Server, append(opts,
 				nats.DontRandomize(), nats.ReconnectBufSize(-1),
 				nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 				nats.ReconnectHandler(func(*nats.Conn) { reconnected <- struct{}{} }))...)

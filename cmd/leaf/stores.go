@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/cli"
+	"github.com/leafbus/leafbus/schema"
+	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/snowflake/zookeeper"
+)
+
+// databaseFlags say which database has the tags, and how to reach it.
+type databaseFlags struct {
+	dsn    string
+	secret *pflag.Flag // the one with the DSN
+	table  string
+	tls    schema.TLS
+}
+
+func (f *databaseFlags) register(fs *pflag.FlagSet, group, usage string) {
+	fs.StringVar(&f.dsn, "mysql", "", usage)
+	f.secret = fs.Lookup("mysql")
+	fs.StringVar(&f.table, "mysql-table", "", "`NAME` of the table of the tags (default "+schema.DefaultTable+")")
+	fs.StringVar(&f.tls.CA, "mysql-tlsca", "", "certificate authority `FILE` that signed the certificate of the "+
+		"database's server")
+	fs.StringVar(&f.tls.Cert, "mysql-tlscert", "", "client certificate `FILE` for the database")
+	fs.StringVar(&f.tls.Key, "mysql-tlskey", "", "key `FILE` of that certificate")
+	cli.SecretFile(fs, group, "mysql")
+	cli.Settings(fs, group, "mysql-table", "mysql-tlsca", "mysql-tlscert", "mysql-tlskey")
+}
+
+// store returns the database, not open yet; nil: there is none. cfg has what the flags do not say.
+func (f *databaseFlags) store(cfg schema.Config) (*schema.Database, error) {
+	if f.dsn == "" {
+		if f.table != "" || f.tls != (schema.TLS{}) {
+			return nil, cli.Usagef("--mysql-table and --mysql-tls... are about a database: give --mysql-file or " +
+				"--mysql too")
+		}
+		return nil, nil
+	}
+	cfg.DSN, cfg.Table, cfg.TLS = f.dsn, f.table, f.tls
+	cfg.Reread = cli.Reread(f.secret)
+	s, err := schema.New(cfg)
+	if err != nil {
+		return nil, cli.Usagef("--mysql: %w", err)
+	}
+	return s, nil
+}
+
+// rowsOf returns how many rows of a database are tags that can be served, and which are not, with the reasons.
+func rowsOf(ctx context.Context, s *schema.Database) (tags int, unfit []string, err error) {
+	if err := s.Open(ctx); err != nil {
+		return 0, nil, err
+	}
+	unfit = []string{}
+	err = s.Rows(ctx, func(r allocator.Row) {
+		switch {
+		case r.Problem != nil:
+			unfit = append(unfit, fmt.Sprintf("%q: %v", r.Name, r.Problem))
+		case r.MaxID > 0:
+			tags++
+		}
+	})
+	return tags, unfit, err
+}
+
+// zookeeperFlags say whether and where the workers are kept in ZooKeeper.
+type zookeeperFlags struct{ hosts, name string }
+
+func (f *zookeeperFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.hosts, "zookeeper", "", "keep the workers in ZooKeeper, `HOSTS` such as h1:2181,h2:2181,h3:2181 "+
+		"(default in JetStream)")
+	fs.StringVar(&f.name, "zookeeper-name", zookeeper.DefaultName, "`NAME` of the installation in ZooKeeper: its "+
+		"nodes are under /leaf/NAME")
+	cli.Settings(fs, cli.GroupState, "zookeeper", "zookeeper-name")
+}
+
+func (f *zookeeperFlags) check() error {
+	if f.hosts == "" {
+		if f.name != zookeeper.DefaultName {
+			return cli.Usagef("--zookeeper-name without --zookeeper: name its servers too")
+		}
+		return nil
+	}
+	if err := (zookeeper.Config{Hosts: f.hosts, Name: f.name}).Validate(); err != nil {
+		return cli.Usagef("--zookeeper, --zookeeper-name: %w", err)
+	}
+	return nil
+}
+
+// registry returns the registry in ZooKeeper. Without a node it is for administration. The port of an embedded NATS
+// server is what the generator is known by there.
+func (f *zookeeperFlags) registry(
+	node string, layout snowflake.Layout, own *embedded.Server, log *slog.Logger,
+) (*zookeeper.Registry, error) {
+	if node == "" {
+		log = log.With("for", "administration")
+	}
+	cfg := zookeeper.Config{Hosts: f.hosts, Name: f.name, Node: node, Layout: layout, Log: log}
+	if own != nil {
+		if at, err := url.Parse(own.ClientURL()); err == nil {
+			cfg.Port = at.Port()
+		}
+	}
+	return zookeeper.New(cfg)
+}
+
+// limitReplicas is what JetStream allows.
+const limitReplicas = 5
+
+// replicasFlag adds the flag of how many copies a command makes. Check it with checkReplicas.
+func replicasFlag(fs *pflag.FlagSet, replicas *int) {
+	fs.IntVar(replicas, "replicas", 0, "copies of what this command creates in a NATS cluster (default 3 where it "+
+		"has them, else 1)")
+}
+
+func checkReplicas(replicas int) error { return cli.Within("replicas", replicas, 0, limitReplicas) }

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/internal/cli"
+)
+
+// specFlags registers the flags of a spec. What is not given stays nil.
+func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
+	fs := cmd.Flags()
+	fs.Func("step", "least `NUMBER` of IDs that a generator reserves at a time", func(text string) (err error) {
+		spec.Step = new(int64)
+		*spec.Step, err = strconv.ParseInt(text, 10, 64)
+		return err
+	})
+	fs.Func("max-id", "next `ID` to be reserved; it only moves forward", func(text string) error {
+		spec.MaxID = new(bus.ID)
+		return spec.MaxID.UnmarshalJSON([]byte(text))
+	})
+	fs.Func("description", "`TEXT`: what it is for", func(text string) error {
+		spec.Description = &text
+		return nil
+	})
+	fs.Func("quota", "most `IDS/s` of all generators together, such as 1000/s, or none", func(text string) error {
+		q, err := allocator.ParseQuota(text)
+		if spec.Quota != nil { // --burst came first
+			q.Burst = spec.Quota.Burst
+		}
+		spec.Quota = &q
+		return err
+	})
+	fs.Func("burst", "`IDS` that may come at once after a pause, with --quota (default those of one second)",
+		func(text string) error {
+			burst, err := strconv.ParseInt(text, 10, 64)
+			if err == nil && burst < 1 {
+				err = errors.New("want 1 or more")
+			}
+			if spec.Quota == nil {
+				spec.Quota = new(allocator.Quota)
+			}
+			spec.Quota.Burst = burst
+			return err
+		})
+	fs.Func("outlast", "`TIME` that IDs in memory should last, such as 15m, or none: as --outlast of leaf serve",
+		func(text string) error {
+			spec.Outlast = new(allocator.Duration)
+			return spec.Outlast.UnmarshalText([]byte(text))
+		})
+	fs.Func("limit", "largest `ID`, such as 2147483647, or none", func(text string) error {
+		limit, err := allocator.ParseLimit(text)
+		spec.Limit = &limit
+		return err
+	})
+	fs.BoolVar(&spec.Force, "force", false, "also if most IDs of the tag are lost: see docs/rules.md#typos")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if q := spec.Quota; q != nil && q.PerSecond == 0 && q.Burst > 0 {
+			return cli.Usagef("--burst is a part of a quota: give --quota too")
+		}
+		return nil
+	}
+}
+
+func newTagAddCmd() *cobra.Command {
+	var f cli.Client
+	var spec admin.TagSpec
+	cmd := tagCommand(&f, &cobra.Command{
+		Use:     "add TAG",
+		Aliases: []string{"create"},
+		Short:   "Create a tag",
+		Long: `Create a tag. It starts at --max-id (default 1) with --step (default 1000). A tag
+that was deleted before continues above all IDs that it ever had.
+
+A tag keeps --order and --opaque for life, also after it was deleted: docs/clients.md.`,
+		Example: `  leaf tag add order
+  leaf tag add invoice --order strict
+  leaf tag add pin --opaque=d12
+  leaf tag add legacy.users --max-id 7000001 --step 100
+  leaf tag add seat --limit 2147483647`,
+	}, "", func(s *cli.Session, tag string) (admin.TagRecord, error) {
+		spec.Tag = tag
+		t, err := s.Admin.CreateTag(s.Context(), spec)
+		if errors.Is(err, bus.Exists) {
+			err = fmt.Errorf("%w: to change it, use `leaf tag set %s`", err, tag)
+		}
+		return t, err
+	})
+	specFlags(cmd, &spec)
+	cmd.Flags().StringVar(&spec.Order, "order", "", "`ORDER` of its IDs, for life: trend or strict (default trend)")
+	cmd.Flags().Func("opaque", "make its IDs opaque, in this `DOMAIN`, for life: 63, 53 or d9 to d18",
+		func(text string) error {
+			spec.Opaque = text
+			_, err := opaque.ParseDomain(text)
+			return err
+		})
+	cmd.Flags().Lookup("opaque").NoOptDefVal = string(opaque.Bits63)
+	cli.CompleteValues(cmd, "order", bus.OrderTrend, bus.OrderStrict)
+	cli.CompleteValues(cmd, "opaque", "63\tbits", "53\tbits, for JavaScript", "d9\tdecimal digits",
+		"d12\tdecimal digits", "d18\tdecimal digits")
+	return cmd
+}
+
+func newTagSetCmd() *cobra.Command {
+	var f cli.Client
+	var spec admin.TagSpec
+	cmd := tagCommand(&f, &cobra.Command{
+		Use:     "set TAG",
+		Aliases: []string{"edit"},
+		Short:   "Change a tag",
+		Long: `Change a tag. When the command returns, the change is in force at every generator that
+is heard. A warning names those that are not. "none" removes quota, outlast or limit.
+docs/rules.md says what they do.`,
+		Example: `  leaf tag set order --max-id 5000000
+  leaf tag set order --step 20000 --description 'orders of all shops'
+  leaf tag set order --quota 1000/s --burst 5000
+  leaf tag set order --outlast 1h
+  leaf tag set order --quota none --limit 2147483647`,
+		ValidArgsFunction: f.CompleteTags(1),
+	}, "", func(s *cli.Session, tag string) (admin.TagRecord, error) {
+		spec.Tag = tag
+		return s.Admin.UpdateTag(s.Context(), spec)
+	})
+	specFlags(cmd, &spec)
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if given := (admin.TagSpec{Force: spec.Force}); spec == given {
+			return cli.Usagef("nothing to change: give --max-id, --step, --description, --quota, --outlast or --limit")
+		}
+		return check(cmd, args)
+	}
+	return cmd
+}

@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+)
+
+// IsTerminal reports whether a person may be looking at the stream. It is true for any character device, also for
+// /dev/null, where it does no harm.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Colours of a terminal.
+const (
+	Red    = "\x1b[31m"
+	Yellow = "\x1b[33m"
+	Green  = "\x1b[32m"
+)
+
+// Colourful reports whether to write colours: to a terminal, unless NO_COLOR says otherwise.
+func Colourful(stream any) bool {
+	return IsTerminal(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// Colour returns text in a colour; an empty one leaves it as it is.
+func Colour(text, colour string) string {
+	if colour == "" {
+		return text
+	}
+	return colour + text + "\x1b[0m"
+}
+
+// PrintJSON writes v as one line of JSON, with <, > and & as they are.
+func PrintJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// PrintTable writes rows below a header, in aligned columns.
+func PrintTable(w io.Writer, header []string, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{header}, rows...) {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Safe(cell)
+		}
+		if _, err := fmt.Fprintln(tw, strings.Join(cells, "\t")); err != nil {
+			return err
+		}
+	}
+	return tw.Flush()
+}
+
+// Safe replaces control characters. Text of others, such as the description of a tag, must not break a table or send
+// commands to the terminal.
+func Safe(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// Time returns a time for people: RFC 3339 in the zone of this machine, as the log has it.
+func Time(t time.Time) string { return t.Local().Format(time.RFC3339) }
+
+// TimeMS is Time with milliseconds.
+func TimeMS(t time.Time) string { return t.Local().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// Counted is a number of things: 1 tag, 2 tags.
+func Counted[N int | int64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// Warnf prints a warning, a line on stderr.
+func Warnf(cmd *cobra.Command, format string, a ...any) {
+	fmt.Fprintf(cmd.ErrOrStderr(), "warning: "+format+"\n", a...)
+}
+
+// Confirm asks the person at the terminal to type a word. Without a terminal it returns a usage error.
+func Confirm(cmd *cobra.Command, question, word string) error {
+	unasked := Usagef("there is no terminal for your answer: confirm with --yes")
+	in := cmd.InOrStdin()
+	if !IsTerminal(in) {
+		return unasked
+	}
+	type answer struct {
+		line string
+		err  error
+	}
+	answers := make(chan answer, 1)
+	fmt.Fprint(cmd.ErrOrStderr(), question)
+	go func() { // a signal must not wait for the answer
+		line, err := bufio.NewReader(in).ReadString('\n')
+		answers <- answer{strings.TrimSpace(line), err}
+	}()
+	select {
+	case a := <-answers:
+		switch {
+		case a.line == "" && errors.Is(a.err, io.EOF): // for example /dev/null
+			return unasked
+		case a.line != word:
+			return fmt.Errorf("nothing was done: %s is not the name", strconv.Quote(cmp.Or(a.line, "nothing")))
+		}
+		return nil
+	case <-cmd.Context().Done():
+		return errors.New("nothing was done: interrupted")
+	}
+}
+
+// ProgressEvery is how often long work is shown.
+const ProgressEvery = 200 * time.Millisecond
+
+// Progress shows on a terminal how much of some long work is done. It shows nothing for short work, and nothing where
+// there is no terminal. It is safe for concurrent use.
+type Progress struct {
+	w io.Writer // nil: not a terminal
+
+	mu          sync.Mutex // guards all below, and the line on the terminal
+	of          string     // what is counted, such as IDs
+	start, last time.Time
+	shown       bool
+}
+
+// NewProgress begins to show work on w.
+func NewProgress(w io.Writer) *Progress {
+	p := &Progress{start: time.Now(), last: time.Now()}
+	if IsTerminal(w) {
+		p.w = w
+	}
+	return p
+}
+
+// At notes how far the work is. The next stage of it begins with another name of what is counted.
+func (p *Progress) At(of string, done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if of != p.of {
+		p.of, p.start = of, p.last
+	}
+	now := time.Now()
+	if p.w == nil || now.Sub(p.last) < ProgressEvery {
+		return
+	}
+	p.last, total = now, max(total, 1)
+	rate := float64(done) / now.Sub(p.start).Seconds()
+	// More seconds than that are decades.
+	left := time.Duration(min(float64(total-done)/rate, math.MaxInt32) * float64(time.Second)).Round(time.Second)
+	p.lineLocked("%d of %d %s (%.0f %%), %.0f/s, %v left", done, total, of, float64(done)/float64(total)*100, rate,
+		left)
+}
+
+// Line shows a text in place of the last one. The format is that of [fmt.Printf].
+func (p *Progress) Line(format string, a ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lineLocked(format, a...)
+}
+
+func (p *Progress) lineLocked(format string, a ...any) {
+	if p.w != nil {
+		p.shown = true
+		fmt.Fprintf(p.w, "\r\x1b[K"+format, a...)
+	}
+}
+
+// End wipes the line.
+func (p *Progress) End() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}
+
+// NewLogger returns a structured log.
+func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
+	var opts slog.HandlerOptions
+	var least slog.Level
+	if err := least.UnmarshalText([]byte(level)); err != nil {
+		return nil, Usagef("--log-level %q: want debug, info, warn or error", level)
+	}
+	switch opts.Level = least; format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, &opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, &opts)), nil
+	}
+	return nil, Usagef("--log-format %q: want text or json", format)
+}
