@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
@@ -25,24 +24,12 @@ const (
 
 // tagView is a tag as the store has it, and what generators have of it in memory.
 type tagView struct {
-	Tag     string `json:"tag"`
-	Stored  bool   `json:"stored"`            // the store has the tag, and what follows
-	Unknown bool   `json:"unknown,omitempty"` // the store cannot be asked
-	MaxID   bus.ID `json:"max_id,omitempty"`
-	Step    int64  `json:"step,omitempty"`
-	Order   string `json:"order,omitempty"`
-	Opaque  string `json:"opaque,omitempty"` // the domain of an opaque tag
-	admin.TagRules
-	Description string       `json:"description,omitempty"`
-	Updated     time.Time    `json:"updated,omitzero"`
-	Problem     string       `json:"problem,omitempty"` // why it cannot be served
-	Buffers     []nodeBuffer `json:"buffers"`
-}
-
-// fill copies the store's record.
-func (t *tagView) fill(r admin.TagRecord) {
-	t.Opaque, t.Stored, t.MaxID, t.Step, t.Order, t.Description, t.Updated = r.Opaque, true, r.MaxID, r.Step, cmp.Or(r.Order, bus.OrderTrend), r.Description, r.Updated
-	t.TagRules = r.TagRules
+	Tag              string       `json:"tag"`
+	Stored           bool         `json:"stored"`            // the store has the tag
+	Unknown          bool         `json:"unknown,omitempty"` // the store cannot be asked
+	*admin.TagRecord              // nil: not stored
+	Problem          string       `json:"problem,omitempty"` // why it cannot be served
+	Buffers          []nodeBuffer `json:"buffers"`
 }
 
 // nodeBuffer is what one generator has of a tag.
@@ -109,7 +96,7 @@ func (v *views) named(names []string) (tagsView, error) {
 		tag := tagView{Tag: name, Buffers: []nodeBuffer{}}
 		switch err := found[i].err; {
 		case err == nil:
-			tag.fill(found[i].value)
+			tag.Stored, tag.TagRecord = true, &found[i].value
 		case !errors.Is(err, bus.UnknownTag):
 			tag.Unknown = true
 			view.addProblem(err)
@@ -137,7 +124,7 @@ func merge(stored admin.TagsPage, held []admin.BuffersPage, limit int) tagsView 
 	}
 	store := func(t admin.TagRecord, problem string) {
 		tag := at(t.Tag)
-		tag.fill(t)
+		tag.Stored, tag.TagRecord = true, &t
 		tag.Problem = problem
 	}
 	for _, t := range stored.Tags {

@@ -77,7 +77,7 @@ func TestViews(t *testing.T) {
 		t.Errorf("%+v", strict)
 	}
 	if tag := v.Tags[1]; tag.Tag != "order" || !tag.Stored || tag.MaxID != 501 || tag.Step != 500 ||
-		tag.Order != bus.OrderTrend || tag.Buffers[0].Node != "bustest" ||
+		tag.Order != "" || tag.Buffers[0].Node != "bustest" ||
 		tag.Buffers[0].Segments[0].Last != 500 || tag.Buffers[0].Segments[0].Next < 4 {
 		t.Errorf("%+v", tag)
 	}

@@ -91,7 +91,7 @@ export class TagView {
     else if (ends) lasts.set(written(ends.seconds), urgency(ends.seconds), meaning);
     else lasts.set(written(all === 0 ? 0 : this.#first(tag, buffers)), "", `${meaning}, on the generator that runs dry first`);
     left.set(strict || buffers.length === 0 ? "" : count(all), "", "IDs in memory, of all generators");
-    maxID.set(record?.max_id ? id(record.max_id) : "", "", "where the next range begins, in the store");
+    maxID.set(record?.max_id > 0 ? id(record.max_id) : "", "", "where the next range begins, in the store");
     step.set(record?.step ? count(record.step) : "", "", "the least range that is reserved, in the store");
   }
 
