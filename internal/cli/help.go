@@ -25,6 +25,10 @@ With --server the selected context is not used. leaf serve uses no context.`,
   leaf get order --context production`,
 	}
 	new(Conn).RegisterClient(cmd.Flags())
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { // without it, cobra shows no flags of what cannot be run
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n", cmd.Long)
+		_ = usage(cmd)
+	})
 	return cmd
 }
 
