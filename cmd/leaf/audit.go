@@ -73,11 +73,8 @@ func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
 		o.Progress = func(what string, done, total uint64) { p.At(what, int64(done), int64(total)) }
 		r, err := audit.Run(cmd.Context(), kvstore.AuditSource(s.Admin, s.JS), o)
 		p.End()
-		switch {
-		case cmd.Context().Err() != nil:
-			return errors.New("interrupted")
-		case err != nil:
-			return s.Denied(err)
+		if err != nil {
+			return s.Failed(err)
 		}
 		if r.Events == 0 && slices.ContainsFunc(r.Tags, wantsEvents) {
 			s.Warnf("no events, so only the records were compared: does `nats stream info %s` find the stream?", events.Stream)
@@ -157,14 +154,6 @@ func unknownTags(r *audit.Report, named []string) (err error) {
 		}
 	}
 	return err
-}
-
-// counted is a number of things: 1 tag, 2 tags.
-func counted[N int | int64](n N, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // contradictionLine is a contradiction as one line.

@@ -51,7 +51,7 @@ func backup(s *cli.Session, path string, force bool) error {
 	b, err := kvstore.TakeBackup(s.Context(), kvstore.Config{Conn: s.NC, JS: s.JS}, showRecords(progress))
 	progress.End()
 	if err != nil {
-		return ofJetStream(s, err)
+		return s.Failed(err)
 	}
 	if err := writePrivate(path, b); err != nil {
 		return fmt.Errorf("the backup is not written: %w", err)
@@ -89,17 +89,4 @@ func writePrivate(path string, b kvstore.Backup) error {
 		return err
 	}
 	return disk.SyncFolder(filepath.Dir(path))
-}
-
-// showRecords shows on a terminal how far a backup or a restore is.
-func showRecords(p *cli.Progress) kvstore.Progress {
-	return func(bucket string, done, total int) { p.At("records of "+bucket, int64(done), int64(total)) }
-}
-
-// ofJetStream is an error of reading or writing JetStream, as a person needs it.
-func ofJetStream(s *cli.Session, err error) error {
-	if s.Context().Err() != nil {
-		return errors.New("interrupted")
-	}
-	return s.Denied(err)
 }

@@ -91,13 +91,13 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("nothing was restored: %w", ofJetStream(s, err))
+		return fmt.Errorf("nothing was restored: %w", s.Failed(err))
 	}
 	progress := cli.NewProgress(s.Cmd.ErrOrStderr())
 	done, err := kvstore.Restore(ctx, cfg, b, know.Ends, showRecords(progress))
 	progress.End()
 	if err != nil {
-		return ofJetStream(s, err)
+		return s.Failed(err)
 	}
 	report := restored{
 		Installation: b.Installation, BackedUp: b.Created,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/schema"
 	"github.com/leafbus/leafbus/snowflake"
@@ -122,3 +123,8 @@ func replicasFlag(fs *pflag.FlagSet, replicas *int) {
 }
 
 func checkReplicas(replicas int) error { return cli.Within("replicas", replicas, 0, limitReplicas) }
+
+// showRecords shows on a terminal how far a backup or a restore is.
+func showRecords(p *cli.Progress) kvstore.Progress {
+	return func(bucket string, done, total int) { p.At("records of "+bucket, int64(done), int64(total)) }
+}

@@ -49,7 +49,7 @@ Nothing more is known of the IDs below it.`,
 	return f.Command(cmd, func(s *cli.Session, _ []string) error {
 		t, err := trace(s.Context(), kvstore.AuditSource(s.Admin, s.JS), tag, id)
 		if err != nil {
-			return s.Denied(err)
+			return s.Failed(err)
 		}
 		return printTraced(s.Out(), s.JSON, t)
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -50,17 +49,6 @@ func printWorkers(w io.Writer, workers ...admin.Worker) error {
 			cli.Time(w.Reported), cli.Time(w.ReservedUntil)}
 	}
 	return cli.PrintTable(w, []string{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}, rows)
-}
-
-// stateOf is a word for what a worker is doing.
-func stateOf(w admin.Worker) string {
-	switch {
-	case w.Running:
-		return "running"
-	case time.Now().After(w.ReservedUntil):
-		return "free"
-	}
-	return "away"
 }
 
 func newWorkersReleaseCmd() *cobra.Command {

@@ -84,8 +84,12 @@ func (s *Session) Print(v any, text func(io.Writer) error) error {
 // Warnf prints a warning, a line on stderr.
 func (s *Session) Warnf(format string, a ...any) { Warnf(s.Cmd, format, a...) }
 
-// Denied adds to an error that NATS denied a request, if it did: NATS does not answer such a request.
-func (s *Session) Denied(err error) error {
+// Failed is an error of asking NATS, as a person needs it: that the command was interrupted, or with the reason that
+// NATS denied a request, because it does not answer such a request.
+func (s *Session) Failed(err error) error {
+	if s.Context().Err() != nil {
+		return errors.New("interrupted")
+	}
 	denial := nats.ErrPermissionViolation
 	if last := s.NC.LastError(); !errors.Is(err, denial) && errors.Is(last, denial) {
 		return fmt.Errorf("%w (%w)", err, last)
