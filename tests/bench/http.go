@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -18,8 +17,7 @@ import (
 )
 
 // overHTTP compares requests for single IDs with requests to the least that net/http can serve under the same limits of
-// time and of header size: a handler that writes as many bytes as an ID has. CPU is that of the whole process. The
-// client needs the same for both.
+// time and of header size: a handler that writes as many bytes as an ID has.
 func overHTTP(l *lab) *table {
 	face := l.site().faced(tagNamed("bench", allocator.DefaultStep))
 	l.serve(face.Run)
@@ -29,12 +27,11 @@ func overHTTP(l *lab) *table {
 
 	const bare, ours = 0, 1
 	return l.measure(newTable("over HTTP, 1 ID a request", "connections",
-		of("requests/s", ours, perSecond, whole), of("bare net/http's", bare, perSecond, whole), ratio("ratio", ours, bare, perSecond, hundredths),
+		of("requests/s", ours, perSecond, whole), of("bare net/http's", bare, perSecond, whole),
+		ratio("ratio", ours, bare, perSecond, hundredths),
 		of("p50 µs", ours, p50, thousands), of("bare", bare, p50, thousands),
 		of("p99 µs", ours, p99, thousands), of("bare", bare, p99, thousands),
-		ratio("ratio", ours, bare, p99, hundredths),
-		of("p99.9 µs", ours, p999, thousands), of("bare", bare, p999, thousands),
-		of("CPU s a million, with the client's", ours, cpu, tenths), of("bare", bare, cpu, tenths), ratio("ratio", ours, bare, cpu, hundredths)),
+		ratio("ratio", ours, bare, p99, hundredths)),
 		row{"segment", 16, segment},
 		row{"segment", 64, segment},
 		row{"snowflake", 16, snowflake},
@@ -81,20 +78,8 @@ func (l *lab) gets(addr, path string) way {
 		for _, conn := range conns { // set for each request it would cost more than a look at the clock
 			check(conn.SetDeadline(time.Now().Add(l.duration + requestTimeout)))
 		}
-		before := cpuTime()
-		s, err := l.load(callers, 0, func(caller int) error { return conns[caller].ask() })
-		if err == nil {
-			s[cpu] = float64((cpuTime() - before).Microseconds()) / s[made]
-		}
-		return s, err
+		return l.load(callers, func(caller int) error { return conns[caller].ask() })
 	}
-}
-
-// cpuTime is what this process has used so far.
-func cpuTime() time.Duration {
-	var used syscall.Rusage
-	check(syscall.Getrusage(syscall.RUSAGE_SELF, &used))
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // httpConn makes one request again and again, by a write and mostly one read:

@@ -3,13 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
-	"testing"
-	"time"
 
 	"github.com/leafbus/leafbus/internal/load"
 )
@@ -65,17 +60,10 @@ type sample map[figure]float64
 type figure string
 
 const (
-	made         figure = "calls"
-	perSecond    figure = "calls a second"
-	idsPerSecond figure = "IDs a second"
-	p50          figure = "p50" // ns, as all latencies
-	p99          figure = "p99"
-	p999         figure = "p99.9"
-	p9999        figure = "p99.99"
-	longest      figure = "the longest"
-	nsPerID      figure = "ns per ID"
-	allocations  figure = "allocations per call"
-	cpu          figure = "CPU µs per call" // of the process
+	perSecond   figure = "calls a second"
+	p50         figure = "p50" // ns, as all latencies
+	p99         figure = "p99"
+	tagsASecond figure = "tags a second"
 )
 
 // way is one way to do the job, Leafbus's or a baseline's. It measures it once, with so many callers.
@@ -118,12 +106,12 @@ func (l *lab) inTurns(rounds, callers int, ways ...way) [][]sample {
 
 // calls is a way whose callers make calls, one after the other, as fast as they can.
 func (l *lab) calls(call func(caller int) error) way {
-	return func(callers int) (sample, error) { return l.load(callers, 0, call) }
+	return func(callers int) (sample, error) { return l.load(callers, call) }
 }
 
-// load lets callers make calls, at this rate if it is not 0.
-func (l *lab) load(callers int, rate float64, call func(caller int) error) (sample, error) {
-	r, err := load.Load{Callers: callers, Duration: l.duration, Rate: rate}.Run(l.ctx, func(_ context.Context, c *load.Caller) error {
+// load lets callers make calls.
+func (l *lab) load(callers int, call func(caller int) error) (sample, error) {
+	r, err := load.Load{Callers: callers, Duration: l.duration}.Run(l.ctx, func(_ context.Context, c *load.Caller) error {
 		for c.Next() {
 			err := call(c.Number)
 			c.End(err)
@@ -133,54 +121,5 @@ func (l *lab) load(callers int, rate float64, call func(caller int) error) (samp
 		}
 		return nil
 	})
-	s := sample{made: float64(r.Latency.TotalCount()), perSecond: r.PerSecond()}
-	for f, percent := range map[figure]float64{p50: 50, p99: 99, p999: 99.9, p9999: 99.99, longest: 100} {
-		s[f] = float64(r.At(percent))
-	}
-	return s, err
+	return sample{perSecond: r.PerSecond(), p50: float64(r.At(50)), p99: float64(r.At(99))}, err
 }
-
-// loop is a way for what is too short to look at the clock after each call: each caller
-// does it n times.
-func (l *lab) loop(do func(n int) error) way {
-	return func(callers int) (sample, error) {
-		testing.Init() // testing.Benchmark takes its duration from a flag
-		check(flag.Set("test.benchtime", l.duration.String()))
-		var failed atomic.Pointer[error]
-		r := testing.Benchmark(func(b *testing.B) {
-			var wg sync.WaitGroup
-			for i := range callers {
-				wg.Go(func() {
-					if err := do((b.N + i) / callers); err != nil {
-						failed.Store(&err)
-					}
-				})
-			}
-			wg.Wait()
-		})
-		if err := failed.Load(); err != nil {
-			return nil, *err
-		}
-		return sample{nsPerID: float64(r.T.Nanoseconds()) / float64(r.N), allocations: float64(r.AllocsPerOp())}, nil
-	}
-}
-
-// repeat does n times what a caller does.
-func repeat(do func() error) func(n int) error {
-	return func(n int) error {
-		for range n {
-			if err := do(); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
-// constant is a way with a known result.
-func constant(s sample) way {
-	return func(int) (sample, error) { return s, nil }
-}
-
-// since is how many ms have passed.
-func since(begin time.Time) float64 { return time.Since(begin).Seconds() * 1e3 }

@@ -32,10 +32,6 @@ const (
 	echoSubjects = "echo.segment.>"
 	echoSubject  = "echo.segment.bench"
 	echoBody     = "1000000"
-
-	// Here it answers with a range of usual length.
-	echoRange       = "echo.range"
-	echoRangeAnswer = "1000000001-1000100000"
 )
 
 // tagNamed is a new tag.
@@ -61,7 +57,8 @@ func (l *lab) tempDir() string {
 
 // site starts a NATS server.
 func (l *lab) site() *site {
-	s := &site{lab: l, dir: l.tempDir(), log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	s := &site{lab: l, dir: l.tempDir()}
+	s.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s.server = must(embedded.Start(embedded.Config{Listen: "127.0.0.1:0", StoreDir: s.dir + "/nats", Log: s.log}))
 	l.atEnd(func() error { s.server.Close(); return nil })
 	check(kvstore.CreateInstallation(l.ctx, s.state(), own))
@@ -80,10 +77,8 @@ func (s *site) dial(opts ...nats.Option) *nats.Conn {
 
 // state attaches what keeps state in JetStream, within the process, as the generator of an
 // embedded server does.
-func (s *site) state() kvstore.Config { return s.stateOf(s.dial(s.server.InProcess())) }
-
-// stateOf is state for a generator with this connection.
-func (s *site) stateOf(nc *nats.Conn) kvstore.Config {
+func (s *site) state() kvstore.Config {
+	nc := s.dial(s.server.InProcess())
 	return kvstore.Config{Conn: nc, JS: must(jetstream.New(nc)), Log: s.log}
 }
 
@@ -97,11 +92,6 @@ func (s *site) records(state kvstore.Config) *kvstore.Records {
 // generate starts a generator with these tags, wired as `leaf serve` does it, and waits until it
 // answers. Its numbers are in the records unless one of the options says otherwise. All generators run in this process.
 func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)) *generator.Generator {
-	return s.generateOn(s.dial(s.server.InProcess()), tags, options...)
-}
-
-// generateOn is generate for a generator with this connection.
-func (s *site) generateOn(nc *nats.Conn, tags []allocator.Tag, options ...func(*generator.Config)) *generator.Generator {
 	s.generators++
 	node := fmt.Sprint("bench", s.generators)
 	dir := s.dir + "/" + node
@@ -110,10 +100,11 @@ func (s *site) generateOn(nc *nats.Conn, tags []allocator.Tag, options ...func(*
 	s.atEnd(index.Close)
 	file := must(snowflake.OpenFile(dir + "/worker"))
 	s.atEnd(file.Close)
-	state, ready := s.stateOf(nc), make(chan struct{})
+	state, ready := s.state(), make(chan struct{})
 	records := s.records(state)
 	config := generator.Config{
-		Conn: state.Conn, JS: state.JS, Records: records, Index: index, Keys: kvstore.NewKeys(state), Tags: tags, Node: node, Log: s.log,
+		Conn: state.Conn, JS: state.JS, Records: records, Index: index, Keys: kvstore.NewKeys(state), Tags: tags,
+		Node: node, Log: s.log,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil // the site is new
 		},
@@ -161,8 +152,6 @@ func (s *site) echo() {
 	service := must(micro.AddService(nc, micro.Config{Name: "echo", Version: bus.Version(), QueueGroup: bus.QueueGroup}))
 	check(service.AddEndpoint("echo", micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }),
 		micro.WithEndpointSubject(echoSubjects)))
-	check(service.AddEndpoint("range", micro.HandlerFunc(func(r micro.Request) { r.Respond([]byte(echoRangeAnswer)) }),
-		micro.WithEndpointSubject(echoRange)))
 	check(nc.Flush())
 }
 
@@ -185,14 +174,7 @@ func (l *lab) echoes(nc *nats.Conn) way {
 
 // requests is a way whose callers ask a generator for count IDs at a time.
 func (l *lab) requests(nc *nats.Conn, subject string, count int64) way {
-	asked := l.calls(func(int) error { return ask(nc, subject, strconv.AppendInt(nil, count, 10)) })
-	return func(callers int) (sample, error) {
-		s, err := asked(callers)
-		if err == nil {
-			s[idsPerSecond] = s[perSecond] * float64(count)
-		}
-		return s, err
-	}
+	return l.calls(func(int) error { return ask(nc, subject, strconv.AppendInt(nil, count, 10)) })
 }
 
 // segment is the subject of a tag's IDs.

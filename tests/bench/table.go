@@ -16,32 +16,22 @@ type table struct {
 	rows    [][]string
 }
 
-// column is a figure of one of a row's ways: in each round, or how many times that of another
-// way it was in the same round. fold makes one number of those of the rounds.
+// column is a figure of one of a row's ways: the median of the rounds, or how many times that of another way it was in
+// the same round.
 type column struct {
 	head   string
 	way    int
 	over   int // -1: no ratio
 	figure figure
 	format func(float64) string
-	fold   func([]float64) float64
 }
 
-// The columns: of a way the median, the mean or the sum, and the median ratio of one way to another.
 func of(head string, way int, f figure, format func(float64) string) column {
-	return column{head, way, -1, f, format, median}
-}
-
-func meanOf(head string, way int, f figure, format func(float64) string) column {
-	return column{head, way, -1, f, format, mean}
-}
-
-func sumOf(head string, way int, f figure, format func(float64) string) column {
-	return column{head, way, -1, f, format, sum}
+	return column{head, way, -1, f, format}
 }
 
 func ratio(head string, way, over int, f figure, format func(float64) string) column {
-	return column{head, way, over, f, format, median}
+	return column{head, way, over, f, format}
 }
 
 // newTable makes a table. callers is the head of the second column, "" for none.
@@ -70,7 +60,7 @@ func (t *table) add(name string, callers int, samples ...[]sample) {
 				values[round] /= samples[c.over][round][c.figure]
 			}
 		}
-		cells = append(cells, c.format(c.fold(values)))
+		cells = append(cells, c.format(median(values)))
 	}
 	t.rows = append(t.rows, cells)
 }
@@ -114,15 +104,6 @@ func median(values []float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-func sum(values []float64) (total float64) {
-	for _, v := range values {
-		total += v
-	}
-	return total
-}
-
-func mean(values []float64) float64 { return sum(values) / float64(len(values)) }
-
 // whole formats a number without a fraction, its thousands set apart.
 func whole(f float64) string {
 	s := strconv.FormatFloat(f, 'f', 0, 64)
@@ -132,8 +113,5 @@ func whole(f float64) string {
 	return s
 }
 
-func thousands(f float64) string  { return whole(f / 1e3) } // of bytes in KB, of ns in µs
-func millions(f float64) string   { return whole(f / 1e6) } // of ns in ms
-func tenths(f float64) string     { return strconv.FormatFloat(f, 'f', 1, 64) }
+func thousands(f float64) string  { return whole(f / 1e3) } // of ns in µs
 func hundredths(f float64) string { return strconv.FormatFloat(f, 'f', 2, 64) }
-func fourPlaces(f float64) string { return strconv.FormatFloat(f, 'f', 4, 64) }

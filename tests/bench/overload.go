@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+)
+
+const (
+	refusedPercent figure = "refused, %"
+
+	// giveUp is how long callers wait for an answer.
+	giveUp = 500 * time.Millisecond
+	// A slowed generator runs for slowRuns in each slowPeriod. So neither its callers nor the server are the limit.
+	slowRuns, slowPeriod = time.Millisecond, 50 * time.Millisecond
+)
+
+// overload sends more requests than a generator in a process of its own can answer. It compares what the generator
+// answers in time with what it answers to 64 callers that wait for each other.
+func overload(l *lab) *table {
+	s := l.site()
+	l.slowed(s)
+	nc := s.dial()
+	subject := bus.SubjectSegment + ".bench"
+	var capacity float64
+	closed := l.requests(nc, subject, 1)
+	calm := func(int) (sample, error) {
+		found, err := closed(64)
+		capacity = found[perSecond]
+		return found, err
+	}
+
+	const base, ours = 0, 1
+	t := newTable("overload, over NATS, 1 ID a request", "",
+		of("answered/s in 500 ms", ours, perSecond, whole), of("capacity", base, perSecond, whole),
+		ratio("ratio", ours, base, perSecond, hundredths),
+		of("refused, %", ours, refusedPercent, whole), of("p50 µs", ours, p50, thousands),
+		of("p99 µs", ours, p99, thousands))
+	for _, factor := range []float64{0.5, 0.8, 1.5, 3} {
+		flood := func(int) (sample, error) { return l.flood(nc, subject, factor*capacity) }
+		l.measure(t, row{fmt.Sprintf("%g times the capacity", factor), 1, []way{calm, flood}})
+	}
+	return t
+}
+
+// flood sends requests at this rate, however many are answered.
+func (l *lab) flood(nc *nats.Conn, subject string, rate float64) (sample, error) {
+	var mu sync.Mutex
+	var took []float64
+	refused := 0
+	request := func() {
+		ctx, cancel := context.WithTimeout(l.ctx, giveUp)
+		defer cancel()
+		begin := time.Now()
+		answer, err := nc.RequestWithContext(ctx, subject, nil)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case errors.Is(err, nats.ErrNoResponders) || err == nil && bus.ReplyError(answer) != nil:
+			refused++
+		case err == nil:
+			took = append(took, float64(time.Since(begin)))
+		}
+	}
+	var all sync.WaitGroup
+	begin, sent := time.Now(), 0
+	for now := range time.Tick(time.Millisecond) {
+		if now.Sub(begin) > l.duration || l.ctx.Err() != nil {
+			break
+		}
+		for ; float64(sent) < now.Sub(begin).Seconds()*rate; sent++ {
+			all.Go(request)
+		}
+	}
+	all.Wait()
+	found := sample{
+		perSecond:      float64(len(took)) / l.duration.Seconds(),
+		refusedPercent: 100 * float64(refused) / float64(max(sent, 1)),
+	}
+	if slices.Sort(took); len(took) > 0 {
+		found[p50], found[p99] = took[len(took)/2], took[len(took)*99/100]
+	}
+	return found, l.ctx.Err()
+}
+
+// slowed starts `leaf serve` at a site. It stands still for most of the time, until the end of the scenario.
+func (l *lab) slowed(s *site) {
+	leaf := filepath.Join(s.dir, "leaf")
+	build := exec.CommandContext(l.ctx, "go", "build", "-o", leaf, "github.com/leafbus/leafbus/cmd/leaf")
+	build.Stderr = os.Stderr
+	check(build.Run())
+	serve := exec.Command(leaf, "serve", "-s", s.server.ClientURL(), "--tag", "bench:1000000", "--http", "",
+		"--data-dir", filepath.Join(s.dir, "overload"))
+	serve.Env, serve.Stderr = []string{"HOME=" + s.dir}, os.Stderr
+	out := must(serve.StdoutPipe())
+	check(serve.Start())
+	if !bufio.NewScanner(out).Scan() {
+		check(errors.Join(errors.New("leaf serve did not become ready"), serve.Wait()))
+	}
+	ctx, end := context.WithCancel(context.Background())
+	var pausing sync.WaitGroup
+	pausing.Go(func() {
+		for ctx.Err() == nil {
+			check(serve.Process.Signal(syscall.SIGSTOP))
+			time.Sleep(slowPeriod - slowRuns)
+			check(serve.Process.Signal(syscall.SIGCONT))
+			time.Sleep(slowRuns)
+		}
+	})
+	l.atEnd(func() error {
+		end()
+		pausing.Wait()
+		return errors.Join(serve.Process.Signal(syscall.SIGTERM), serve.Wait())
+	})
+}
