@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/load"
 )
@@ -47,17 +47,11 @@ takes are gaps afterwards. With --with pool, up to a million more are gaps.
 
 --with says how callers get IDs: each with its own request (take), with requests that
 they share (next), or from IDs that this process has fetched ahead (pool; not of strict
-tags). If a failure may pass, the request is sent again for up to --timeout, and the
-latency includes that time. Then it counts as an error, and the load goes on. The very
-first request is not measured, and its IDs are counted apart. If it fails, the command
-ends. Latencies are of
-requests that succeeded, with an error of 1 %. With --rate a latency begins when the
-request was due, so it includes the wait behind a slow answer.
+tags). The first request is not measured. Latencies are of requests that succeeded, with
+an error of 1 %. With --rate a latency begins when the request was due.
 
-If an ID came twice, the command names it, and the exit status is 1. It remembers
-every ID in less than 1 GiB: consecutive IDs are one run, and with more than 8 million
-runs it ends early, and says so. A warning comes if this process was the limit, and not
-the installation.`,
+If an ID came twice, the command names it, and the exit status is 1. Run it on another
+machine than the generators: it needs as much processor time as they do.`,
 		Example: `  leaf bench                                     snowflakes, 64 callers, 10 s
   leaf bench order --callers 1                   how long one caller waits
   leaf bench order -n 1000 --duration 1m
@@ -75,7 +69,8 @@ the installation.`,
 	fs.Int64Var(&f.load.Calls, "requests", 0, "end after so many requests, if that is earlier")
 	fs.Float64Var(&f.load.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
 	f.Register(cmd)
-	cli.CompleteValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests", withPool+"\tfetched ahead")
+	cli.CompleteValues(cmd, "with", withTake+"\ta request each", withNext+"\tcallers share requests",
+		withPool+"\tfetched ahead")
 	cmd.ValidArgsFunction = f.CompleteTags(1)
 	return cmd
 }
@@ -120,24 +115,24 @@ func (f *benchFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer end()
-	b := newBench(f, get)
+	b := &bench{load: f.load, get: get, callers: make([]benchCaller, f.load.Callers), failures: make(map[string]*failure)}
 	if err := b.first(cmd.Context()); err != nil {
 		return err
 	}
-	operator := admin.NewClient(nc, admin.Timeout(f.Timeout))
-	before := answered(cmd.Context(), operator)
-	measured := measureEffort(nc)
-	ended := b.watch(cmd.ErrOrStderr())
 	r := b.run(cmd.Context())
-	ended()
-	r.Retries = client.Stats().Retries
-	r.judge(measured())
-	r.Generators, r.Gone = shares(before, answered(context.WithoutCancel(cmd.Context()), operator))
-	return r.print(cmd, f.JSON)
+	if r.Stopped != "" {
+		cli.Warnf(cmd, "it ended early: %s", r.Stopped)
+	}
+	if f.JSON {
+		err = cli.PrintJSON(cmd.OutOrStdout(), r)
+	} else {
+		err = r.printText(cmd.OutOrStdout())
+	}
+	return cmp.Or(err, r.problem())
 }
 
-// getter gets IDs. It may use the memory of an earlier answer, spare, for the next.
-type getter func(ctx context.Context, spare []bus.Range) ([]bus.Range, error)
+// getter gets IDs.
+type getter func(ctx context.Context) ([]bus.Range, error)
 
 // getter returns how callers get IDs. Call end after the last one.
 func (f *benchFlags) getter(c *bus.Client) (get getter, end func(), err error) {
@@ -150,7 +145,7 @@ func (f *benchFlags) getter(c *bus.Client) (get getter, end func(), err error) {
 	end = func() {}
 	switch f.with {
 	case withTake:
-		return func(ctx context.Context, _ []bus.Range) ([]bus.Range, error) { return take(ctx, f.count) }, end, nil
+		return func(ctx context.Context) ([]bus.Range, error) { return take(ctx, f.count) }, end, nil
 	case withPool:
 		pool, err := open()
 		if err != nil {
@@ -158,22 +153,8 @@ func (f *benchFlags) getter(c *bus.Client) (get getter, end func(), err error) {
 		}
 		next, end = pool.Next, func() { pool.Close() }
 	}
-	return func(ctx context.Context, spare []bus.Range) ([]bus.Range, error) {
+	return func(ctx context.Context) ([]bus.Range, error) {
 		id, err := next(ctx)
-		return append(spare, bus.Range{First: id, Last: id}), err
+		return []bus.Range{{First: id, Last: id}}, err
 	}, end, nil
-}
-
-// answered is how many requests each generator has answered, by node. It is nil where
-// the user of NATS may not ask that.
-func answered(ctx context.Context, c *admin.Client) map[string]int64 {
-	states, err := c.States(ctx)
-	if err != nil {
-		return nil
-	}
-	requests := make(map[string]int64)
-	for _, s := range states {
-		requests[s.Node] = s.Counts.Requests
-	}
-	return requests
 }

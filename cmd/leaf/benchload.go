@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,13 +21,19 @@ import (
 	"github.com/leafbus/leafbus/internal/load"
 )
 
+const (
+	// held is how many runs a caller collects before it compares them with those of the others.
+	held = 1 << 10
+	// mostRuns take 128 MiB, and three times as much while they are compared.
+	mostRuns = 1 << 23
+)
+
 // bench is a load on an installation: callers that get IDs, and what came of it.
 type bench struct {
-	cfg     *benchFlags
+	load    load.Load
 	get     getter
 	callers []benchCaller
 	seen    audit.Runs
-	before  int64 // IDs of the first request
 
 	mu       sync.Mutex
 	failures map[string]*failure // by reason
@@ -32,11 +41,9 @@ type bench struct {
 
 // benchCaller is what a caller counts for itself, so that callers do not disturb each other.
 type benchCaller struct {
-	ids      []bus.Range   // not in seen yet
-	taken    int64         // IDs
-	adding   time.Duration // spent on adding IDs to seen
-	requests atomic.Int64  // answered with IDs
-	_        [64]byte      // the next caller's counter is in another cache line
+	runs []bus.Range // not in seen yet
+	ids  int64
+	_    [64]byte // the next caller's counter is in another cache line
 }
 
 // failure is requests that failed for the same reason.
@@ -46,86 +53,96 @@ type failure struct {
 	First  string `json:"first"` // the first one's error
 }
 
-// How many runs a caller collects before it compares them with those of the others. Many
-// at a time are cheap. Those of all callers must not need more than 40 MiB.
-const (
-	allHeld   = 1 << 20
-	leastHeld = 1 << 8
-	mostHeld  = 1 << 12
-)
-
-// mostRuns takes 128 MiB, and 550 MiB at the most while lists grow and garbage waits.
-const mostRuns = 1 << 23
-
-var (
-	errLostConnection = errors.New("the connection is lost")
-	errTooManyRuns    = fmt.Errorf("the IDs are in more than %d runs, which is all that is remembered", mostRuns)
-)
-
-func newBench(f *benchFlags, get getter) *bench {
-	return &bench{cfg: f, get: get, callers: make([]benchCaller, f.load.Callers), failures: make(map[string]*failure)}
+// benchReport is what a load found, as --json writes it. Latencies are of requests that succeeded, in µs.
+type benchReport struct {
+	Seconds           float64            `json:"seconds"`
+	Requests          int64              `json:"requests"` // answered with IDs
+	RequestsPerSecond float64            `json:"requests_per_second"`
+	IDs               int64              `json:"ids"`
+	IDsPerSecond      float64            `json:"ids_per_second"`
+	Latency           map[string]float64 `json:"latency_us"`
+	Errors            []failure          `json:"errors"`
+	Repeated          int64              `json:"repeated"`
+	Repeats           []string           `json:"repeats,omitempty"` // some of the ranges that came again
+	Stopped           string             `json:"stopped,omitempty"` // why the load ended early
 }
 
-// first makes a request that is not measured. Its error is what every later request would
-// get too. After it, the first segment or pool is there.
+// percentiles are those of a report.
+var percentiles = []struct {
+	name string
+	at   float64
+}{{"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}, {"max", 100}}
+
+// first makes a request that is not measured. Its error is what every later request would get too. After it, the first
+// segment or pool is there.
 func (b *bench) first(ctx context.Context) error {
-	ids, err := b.get(ctx, nil)
-	switch {
-	case errors.Is(err, context.Canceled):
+	ids, err := b.get(ctx)
+	if errors.Is(err, context.Canceled) {
 		return errors.New("interrupted")
-	case err != nil:
-		return err
 	}
 	b.seen.Add(ids...)
-	for _, r := range ids {
-		b.before += r.Len()
-	}
-	return nil
+	return err
 }
 
 // run makes the load.
 func (b *bench) run(ctx context.Context) *benchReport {
-	result, stopped := b.cfg.load.Run(ctx, b.work)
+	result, stopped := b.load.Run(ctx, b.work)
 	if ctx.Err() != nil {
 		stopped = errors.New("interrupted")
 	}
-	for i := range b.callers {
-		b.seen.Add(b.callers[i].ids...)
+	r := &benchReport{
+		Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),
+		Latency: make(map[string]float64), Errors: []failure{},
 	}
-	return b.report(result, stopped)
+	for i := range b.callers {
+		b.seen.Add(b.callers[i].runs...)
+		r.IDs += b.callers[i].ids
+	}
+	r.IDsPerSecond = float64(r.IDs) / r.Seconds
+	for _, p := range percentiles {
+		r.Latency[p.name] = float64(result.At(p.at)) / 1e3
+	}
+	for _, reason := range slices.Sorted(maps.Keys(b.failures)) {
+		r.Errors = append(r.Errors, *b.failures[reason])
+	}
+	_, repeated, some := b.seen.Finish()
+	r.Repeated = repeated
+	for _, again := range some {
+		r.Repeats = append(r.Repeats, again.String())
+	}
+	if stopped != nil {
+		r.Stopped = stopped.Error()
+	}
+	return r
 }
 
-// work is one caller's. It compares its IDs with those of all others itself, and makes no
-// request meanwhile: a check that cannot keep up slows the load, and needs no queue.
+// work is one caller's. It compares its IDs with those of all others itself, and makes no request meanwhile: a check
+// that cannot keep up slows the load, and needs no queue.
 func (b *bench) work(ctx context.Context, c *load.Caller) error {
-	held := min(max(allHeld/len(b.callers), leastHeld), mostHeld)
 	own := &b.callers[c.Number]
-	var spare []bus.Range
 	for c.Next() {
-		ids, err := b.get(ctx, spare)
+		ids, err := b.get(ctx)
 		c.End(err)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil // the request failed because the load ends
-			}
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return nil // the request failed because the load ends
+		case err != nil:
 			b.fail(err)
 			if errors.Is(err, nats.ErrConnectionClosed) {
-				return errLostConnection
+				return errors.New("the connection is lost")
 			}
 			continue
 		}
-		spare = ids[:0]
-		own.requests.Store(own.requests.Load() + 1)
 		for _, r := range ids {
-			own.taken += r.Len()
-			own.ids = allocator.AppendRange(own.ids, r)
+			own.ids += r.Len()
+			own.runs = allocator.AppendRange(own.runs, r)
 		}
-		if len(own.ids) >= held {
-			fits := b.seen.Add(own.ids...) <= mostRuns
-			own.ids = own.ids[:0]
-			own.adding += c.Rest()
-			if !fits {
-				return errTooManyRuns
+		if len(own.runs) >= held {
+			kept := b.seen.Add(own.runs...)
+			own.runs = own.runs[:0]
+			c.Rest()
+			if kept > mostRuns {
+				return fmt.Errorf("the IDs are in more than %d runs, which is all that is remembered", mostRuns)
 			}
 		}
 	}
@@ -134,71 +151,49 @@ func (b *bench) work(ctx context.Context, c *load.Caller) error {
 
 // fail counts a request that failed.
 func (b *bench) fail(err error) {
-	reason := errorKind(err)
+	reason := "other"
+	if of, ok := errors.AsType[bus.Reason](err); ok {
+		reason = string(of)
+	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
+		reason = "no_answer"
+	} else if errors.Is(err, nats.ErrNoResponders) {
+		reason = "no_generator"
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f := b.failures[reason]
-	if f == nil {
-		f = &failure{Reason: reason, First: err.Error()}
-		b.failures[reason] = f
+	if b.failures[reason] == nil {
+		b.failures[reason] = &failure{Reason: reason, First: err.Error()}
 	}
-	f.Count++
+	b.failures[reason].Count++
 }
 
-// errorKind is a word for an error: a generator's reason, or what NATS says.
-func errorKind(err error) string {
-	if reason, ok := errors.AsType[bus.Reason](err); ok {
-		return string(reason)
+// problem is the error of IDs that came twice, or of a load of which nothing succeeded.
+func (r *benchReport) problem() error {
+	switch {
+	case r.Repeated > 0:
+		return fmt.Errorf("%d IDs CAME MORE THAN ONCE, among them %s: use no IDs of this installation until it is known why",
+			r.Repeated, strings.Join(r.Repeats, ", "))
+	case r.Requests == 0 && len(r.Errors) > 0:
+		return errors.New("no request succeeded: " + r.Errors[0].First)
 	}
-	for _, k := range []struct {
-		err  error
-		kind string
-	}{
-		{nats.ErrNoResponders, "no_generator"},
-		{nats.ErrPermissionViolation, "not_permitted"},
-		{nats.ErrConnectionClosed, "disconnected"},
-		{nats.ErrDisconnected, "disconnected"},
-		{nats.ErrConnectionReconnecting, "disconnected"},
-		{nats.ErrReconnectBufExceeded, "disconnected"},
-		{context.DeadlineExceeded, "no_answer"},
-		{nats.ErrTimeout, "no_answer"},
-	} {
-		if errors.Is(err, k.err) {
-			return k.kind
-		}
-	}
-	return "other"
+	return nil
 }
 
-// watch shows on a terminal how far the load is. Call ended after the load.
-func (b *bench) watch(w io.Writer) (ended func()) {
-	p := cli.NewProgress(w)
-	begun := time.Now()
-	var last int64
-	stop := every(cli.ProgressEvery, func() {
-		var sum int64
-		for i := range b.callers {
-			sum += b.callers[i].requests.Load()
-		}
-		p.Line("%v of %v, %d requests, %.0f/s", time.Since(begun).Round(time.Second), b.cfg.load.Duration, sum, float64(sum-last)/cli.ProgressEvery.Seconds())
-		last = sum
-	})
-	return func() { stop(); p.End() }
-}
-
-// every calls look again and again, until stop is called. Then no call is under way.
-func every(d time.Duration, look func()) (stop func()) {
-	done := make(chan struct{})
-	var looking sync.WaitGroup
-	looking.Go(func() {
-		for looks := time.Tick(d); ; {
-			select {
-			case <-done:
-				return
-			case <-looks:
-				look()
-			}
-		}
-	})
-	return func() { close(done); looking.Wait() }
+func (r *benchReport) printText(w io.Writer) error {
+	var latency []string
+	for _, p := range percentiles {
+		at := time.Duration(r.Latency[p.name] * 1e3)
+		latency = append(latency, p.name+" "+at.Round(max(1, at/1000)).String())
+	}
+	repeats := cmp.Or(strings.Join(r.Repeats, ", "), "none")
+	rows := [][]string{
+		{"IDs", fmt.Sprintf("%d, %.0f a second", r.IDs, r.IDsPerSecond)},
+		{"came twice", repeats},
+		{"latency", strings.Join(latency, ", ")},
+	}
+	for _, f := range r.Errors {
+		rows = append(rows, []string{"errors", fmt.Sprintf("%d %s: %s", f.Count, f.Reason, f.First)})
+	}
+	requests := fmt.Sprintf("%d in %.1f s, %.0f a second", r.Requests, r.Seconds, r.RequestsPerSecond)
+	return cli.PrintTable(w, []string{"requests", requests}, rows)
 }

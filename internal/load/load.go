@@ -22,7 +22,6 @@ type Load struct {
 // Result is what a load found.
 type Result struct {
 	Elapsed time.Duration           // until the last caller had ended
-	Unsent  int64                   // calls that were due and not made, because no caller was free
 	Latency *hdrhistogram.Histogram // of the calls that succeeded, in ns, true to 1 %
 }
 
@@ -83,13 +82,6 @@ func (l Load) Run(ctx context.Context, work func(ctx context.Context, c *Caller)
 	r := Result{Elapsed: time.Since(run.begin), Latency: all[0].latency}
 	for _, c := range all[1:] {
 		r.Latency.Merge(c.latency)
-	}
-	if ctx.Err() == nil && l.Rate > 0 {
-		due := int64(min(r.Elapsed, l.Duration).Seconds() * l.Rate)
-		if l.Calls > 0 {
-			due = min(due, l.Calls)
-		}
-		r.Unsent = max(due-run.turns.Load(), 0)
 	}
 	return r, context.Cause(ctx)
 }

@@ -14,7 +14,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"1 snowflake ", "over HTTP, 1 ID a request", "Take, beside an echo", "Pool.Next, beside", "generators: 3", "tags: 16",
+		"1 snowflake ", "over HTTP, 1 ID a request", "Take ", "generators: 3", "tags: 16",
 		"first use ", "100 IDs a request", "3 times the capacity",
 	} {
 		if !strings.Contains(out.String(), "\n| "+want) {

@@ -37,7 +37,7 @@ func opaqueTags(l *lab) *table {
 	s := l.site()
 	s.generate([]allocator.Tag{plain})
 	nc := s.dial()
-	must(admin.NewClient(nc).CreateTag(l.ctx, admin.TagCreate{Tag: opaque.Name, Opaque: "53"}))
+	must(admin.NewClient(nc).CreateTag(l.ctx, admin.TagSpec{Tag: opaque.Name, Opaque: "53"}))
 	beside := func(count int64) []way {
 		return []way{l.requests(nc, segment(plain), count), l.requests(nc, segment(opaque), count)}
 	}

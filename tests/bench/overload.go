@@ -21,6 +21,8 @@ import (
 const (
 	refusedPercent figure = "refused, %"
 
+	// waiting is how many callers measure the capacity: more than are answered while the generator runs once.
+	waiting = 2000
 	// giveUp is how long callers wait for an answer.
 	giveUp = 500 * time.Millisecond
 	// A slowed generator runs for slowRuns in each slowPeriod. So neither its callers nor the server are the limit.
@@ -28,16 +30,24 @@ const (
 )
 
 // overload sends more requests than a generator in a process of its own can answer. It compares what the generator
-// answers in time with what it answers to 64 callers that wait for each other.
+// answers in time with what it answers to callers that wait for its answers.
 func overload(l *lab) *table {
+	l.duration *= 5 // a generator needs a moment to see that it has too much
 	s := l.site()
 	l.slowed(s)
 	nc := s.dial()
 	subject := bus.SubjectSegment + ".bench"
 	var capacity float64
-	closed := l.requests(nc, subject, 1)
+	closed := l.calls(func(int) error {
+		for {
+			if err := ask(nc, subject, nil); !errors.Is(err, nats.ErrNoResponders) {
+				return err
+			}
+			time.Sleep(time.Millisecond) // it takes a part of the requests
+		}
+	})
 	calm := func(int) (sample, error) {
-		found, err := closed(64)
+		found, err := closed(waiting)
 		capacity = found[perSecond]
 		return found, err
 	}

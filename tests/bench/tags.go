@@ -45,7 +45,7 @@ func manyTags(l *lab) *table {
 		return err
 	})
 	created := l.through(&tags, fresh, func(tag string) error {
-		return ask(nc, admin.SubjectTagsCreate, must(json.Marshal(admin.TagCreate{Tag: tag})))
+		return ask(nc, admin.SubjectTagsCreate, must(json.Marshal(admin.TagSpec{Tag: tag})))
 	})
 	used := l.through(&tags, func() { must(created(makersAtOnce)) }, func(tag string) error {
 		return ask(nc, bus.SubjectSegment+"."+tag, nil)
