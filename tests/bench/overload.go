@@ -40,7 +40,8 @@ func overload(l *lab) *table {
 	var capacity float64
 	closed := l.calls(func(int) error {
 		for {
-			if err := ask(nc, subject, nil); !errors.Is(err, nats.ErrNoResponders) {
+			_, err := nc.Request(subject, nil, giveUp)
+			if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, nats.ErrTimeout) {
 				return err
 			}
 			time.Sleep(time.Millisecond) // it takes a part of the requests
