@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
@@ -135,23 +134,3 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 
 // key is a worker's number as the last token of an event's subject.
 func key(worker int64) string { return strconv.FormatInt(worker, 10) }
-
-// publish queues an event.
-func (g *Generator) publish(msg *nats.Msg) {
-	if g.cfg.Observer != nil {
-		g.cfg.Observer.EventPublished(msg.Header[wire.HeaderType][0])
-	}
-	g.publisher.publish(msg)
-}
-
-// publishEvent queues the event that [newEvent] makes.
-func (g *Generator) publishEvent(kind, key string, body any) {
-	g.publish(newEvent(kind, key, g.cfg.Node, body))
-}
-
-func (g *Generator) nodeEvent(what string) *nats.Msg {
-	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
-		events.Node{Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
-	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
-	return msg
-}

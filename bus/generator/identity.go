@@ -26,11 +26,10 @@ type Identity struct {
 //	peers     checkRival: of each heartbeat
 //	publisher openEvents
 type membership struct {
-	cfg       *Config
-	peers     *group
-	hearPeers func(context.Context) error
-	announce  func()      // sends a heartbeat
-	fail      func(error) // ends the generator
+	cfg        *Config
+	phase      *phase
+	group      *group
+	heartbeats *heartbeats
 
 	identity atomic.Pointer[Identity] // nil: not joined yet
 	joined   chan struct{}            // closed when identity is known
@@ -45,10 +44,10 @@ func (m *membership) join(ctx context.Context) error {
 	if m.identity.Swap(&identity) == nil {
 		close(m.joined)
 	}
-	for _, b := range m.peers.present(time.Now()) {
+	for _, b := range m.group.present(time.Now()) {
 		m.checkRival(b)
 	}
-	m.announce()
+	m.heartbeats.now()
 	return nil
 }
 
@@ -81,7 +80,7 @@ func (m *membership) openEvents(ctx context.Context) error {
 //     cluster, which begins with an empty JetStream.
 //   - No generator is heard from one of the routes: it may be such a witness.
 func (m *membership) mayCreate(ctx context.Context) error {
-	if err := m.hearPeers(ctx); err != nil {
+	if err := m.heartbeats.hearPeers(ctx); err != nil {
 		return err
 	}
 	var routes map[string]string
@@ -99,7 +98,7 @@ func (m *membership) mayCreate(ctx context.Context) error {
 	}
 	heard := map[string]bool{m.cfg.Conn.ConnectedServerId(): true} // the NATS servers of generators
 	var witness heartbeat
-	for _, b := range m.peers.present(time.Now()) {
+	for _, b := range m.group.present(time.Now()) {
 		heard[b.Server] = true
 		if b.Witness != "" {
 			witness = b
@@ -148,7 +147,7 @@ func (m *membership) checkRival(b heartbeat) {
 	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
-	m.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the "+
+	m.phase.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the "+
 		"older %s, so callers would get the same IDs from both: give all generators the same JetStream (--server, "+
 		"--js-domain), or accounts of their own", allocator.ErrRefused, own.Installation, b.Node, b.Installation))
 }

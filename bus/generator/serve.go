@@ -17,7 +17,6 @@ const (
 	startTimeout = 2 * time.Second
 	// lookEvery is how often a generator looks whether it should leave or enter a queue group.
 	lookEvery = 200 * time.Millisecond
-	flushWait = 5 * time.Second
 )
 
 // serve is the main loop of a generator. It begins to answer requests when the store and a worker
@@ -34,17 +33,17 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-g.failed:
+		case err := <-g.phase.failed:
 			return err
 		case s := <-status:
 			if s == nats.CLOSED {
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
-			g.sendHeartbeat(false)
+			g.heartbeats.now()
 		case <-heartbeats.C:
-			g.sendHeartbeat(false)
-		case <-g.changed:
-			g.sendHeartbeat(false)
+			g.heartbeats.now()
+		case <-g.heartbeats.changed:
+			g.heartbeats.now()
 		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
 		case now := <-looks.C:
 			g.alerts.look(now)
@@ -86,7 +85,7 @@ func (g *Generator) begin(r *run) (err error) {
 	if err := g.stepAside(); err != nil {
 		return err
 	}
-	if err := g.flushConn(); err != nil {
+	if err := g.link.flush(); err != nil {
 		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
 	}
 	if why := refusedSubscription(g.cfg.Conn, g.cfg.Conn.LastError()); why != nil { // nats.go reports it a little later
@@ -94,7 +93,7 @@ func (g *Generator) begin(r *run) (err error) {
 	}
 	g.phase.serving.Store(true)
 	close(g.phase.begun)
-	g.sendHeartbeat(false)
+	g.heartbeats.now()
 	if g.cfg.Ready != nil {
 		g.cfg.Ready()
 	}
@@ -112,14 +111,3 @@ func (g *Generator) stepAside() error {
 	}
 	return errors.Join(g.segments.stepAside(now), g.snowflakes.stepAside(now))
 }
-
-// fail ends the generator. Run returns the first error.
-func (g *Generator) fail(err error) {
-	select {
-	case g.failed <- err:
-	default:
-	}
-}
-
-// flushConn waits until the server has processed all that was sent.
-func (g *Generator) flushConn() error { return g.cfg.Conn.FlushTimeout(flushWait) }

@@ -17,8 +17,7 @@ import (
 type subscriptions struct {
 	conn    *nats.Conn
 	log     *slog.Logger
-	serving func() bool
-	fail    func(error)           // ends the generator
+	phase   *phase
 	refused atomic.Pointer[error] // nil: none is
 }
 
@@ -33,8 +32,8 @@ func (s *subscriptions) watch() {
 		why := refusedSubscription(nc, err)
 		switch {
 		case why == nil:
-		case !s.serving():
-			s.fail(why)
+		case !s.phase.serving.Load():
+			s.phase.fail(why)
 		case s.refused.Swap(&why) == nil:
 			s.log.Error("this generator is not ready any more", "error", why)
 		}
