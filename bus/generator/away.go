@@ -16,8 +16,8 @@ const (
 	tooOld = 2 * time.Second
 	// gateFor is how long requests wait after a return for what the generator must learn.
 	gateFor = time.Second
-	// settles is how long after a return an operator's change may still come that was sent before it: a NATS server that
-	// stood still reads the connections of its clients in any order. It is longer than gateFor.
+	// settles is how long after a return an operator's change may still come that was sent before it: a NATS server
+	// that stood still reads the connections of its clients in any order. It is longer than gateFor.
 	settles = 2 * time.Second
 	// learnSoon and learnAgain are the pauses after a failed attempt to learn, while requests wait and afterwards.
 	learnSoon, learnAgain = 20 * time.Millisecond, time.Second

@@ -132,7 +132,8 @@ func (b *borrower) fail(now time.Time, run string) {
 // lacksIDs reports whether an error says that this generator has no IDs for the request, which another one may have.
 func lacksIDs(err error) bool {
 	return slices.Contains([]bus.Reason{
-		bus.StoreUnavailable, bus.Overloaded, bus.TimedOut, bus.Exhausted, bus.Draining, bus.ClockBackwards, bus.NoWorkerID,
+		bus.StoreUnavailable, bus.Overloaded, bus.TimedOut, bus.Exhausted, bus.Draining,
+		bus.ClockBackwards, bus.NoWorkerID,
 	}, toError(err).Reason)
 }
 
@@ -146,7 +147,8 @@ func (s *service) mayBorrow(a Answer, n int64) bool {
 // borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
 // one.
 func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok bool) {
-	if !s.mayBorrow(a, n) { // else each request would put off the next question, and under load nobody would be asked again
+	// Else each request would put off the next question, and under load nobody would be asked again.
+	if !s.mayBorrow(a, n) {
 		return nil, false
 	}
 	s.borrowing.Add(1)
@@ -261,8 +263,8 @@ func (b *borrower) takeFrom(ctx context.Context, run, tag string, n int64, wait 
 	for _, r := range ranges {
 		left -= r.Len()
 		if r.First < below || rules.Paused || rules.Left(r.Last) == 0 {
-			return nil, false, fmt.Errorf("it handed out %v, and an operator has forbidden that (IDs below %d, rules %+v)",
-				ranges, below, rules)
+			return nil, false, fmt.Errorf(
+				"it handed out %v, and an operator has forbidden that (IDs below %d, rules %+v)", ranges, below, rules)
 		}
 	}
 	if left != 0 {

@@ -57,15 +57,18 @@ func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
 	case allocator.Starved:
 		return newEvent("segment.starved", e.Tag, node, events.Starved{Node: node, Tag: e.Tag, Waiting: e.Waiting})
 	case allocator.Ending:
-		return newEvent("segment.ending", e.Tag, node, events.Ending{Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
+		return newEvent("segment.ending", e.Tag, node, events.Ending{
+			Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
 	case allocator.Regressed:
 		return newEvent("segment.regressed", e.Tag, node, events.Regressed{
-			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action, First: e.InDoubt.First, Last: e.InDoubt.Last})
+			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action,
+			First: e.InDoubt.First, Last: e.InDoubt.Last})
 	case allocator.Damaged:
 		return newEvent("tag.damaged", e.Tag, node, events.TagProblem{Node: node, Tag: e.Tag, Error: e.Err.Error()})
 	case allocator.Shadowed:
-		return newEvent("tag.shadowed", e.Tag, node, events.TagProblem{Node: node, Tag: e.Tag, Error: "the database has a row with the name of this tag, " +
-			"which is not in the database: the row is not served; delete it, or choose another name for it"})
+		return newEvent("tag.shadowed", e.Tag, node, events.TagProblem{
+			Node: node, Tag: e.Tag, Error: "the database has a row with the name of this tag, " +
+				"which is not in the database: the row is not served; delete it, or choose another name for it"})
 	case allocator.Recovered:
 		kind := "segment.recovered"
 		if e.Episode == "damaged" || e.Episode == "shadowed" {
@@ -117,7 +120,8 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	case snowflake.WorkerExpiring:
 		return of("worker.expiring", e.Held)
 	case snowflake.Ending:
-		return newEvent("worker.ending", key(e.Worker), node, events.WorkerEnding{Node: node, Worker: e.Worker, EndMS: e.End})
+		return newEvent("worker.ending", key(e.Worker), node, events.WorkerEnding{
+			Node: node, Worker: e.Worker, EndMS: e.End})
 	case snowflake.Recovered:
 		kind, about := "worker.recovered", key(e.Worker)
 		switch e.Episode {

@@ -128,7 +128,7 @@ func (x *exchange) heardPush(msg *nats.Msg) {
 	own := x.membership.installation()
 	switch {
 	case p.Run == x.group.self:
-	case p.Installation != "" && own != "" && p.Installation != own: // one of the two installations ends, see checkRival
+	case p.Installation != "" && own != "" && p.Installation != own: // one of the two ends, see checkRival
 	case p.Hold != 0:
 		x.alloc.Hold(p.Record.Name, min(time.Duration(p.Hold)*time.Millisecond, maxHold))
 	default:

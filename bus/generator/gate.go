@@ -21,7 +21,8 @@ const (
 	gateSnowflakes             // over both
 )
 
-var errUnchecked = fmt.Errorf("%w: the generator was cut off, and has not checked its worker's record since", snowflake.ErrNoWorker)
+var errUnchecked = fmt.Errorf("%w: the generator was cut off, and has not checked its worker's record since",
+	snowflake.ErrNoWorker)
 
 // gates let requests wait while one of them is shut:
 //

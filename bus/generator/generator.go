@@ -105,7 +105,8 @@ func New(cfg Config) *Generator {
 				publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
 			}
 		},
-		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep, Outlast: cfg.Outlast,
+		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
+		Outlast: cfg.Outlast,
 	})
 	counts.alloc, borrower.alloc = g.alloc, g.alloc
 	common := &common{
@@ -126,7 +127,8 @@ func New(cfg Config) *Generator {
 	}
 	*g.spreading = spreading{
 		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
-		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests, after: cmp.Or(cfg.spreadAfter, spreadAfter),
+		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
+		after: cmp.Or(cfg.spreadAfter, spreadAfter),
 	}
 	g.lender = &lender{
 		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc,
@@ -168,15 +170,16 @@ func New(cfg Config) *Generator {
 	}
 	*g.alerts = alerts{
 		cfg: &g.cfg, alloc: g.alloc, opened: g.phase.opened.Load, publish: publish, natsWasWell: cfg.NATSErr() == nil,
-		crowded: func(now time.Time) error { return g.spreading.err(now, g.group.self, cfg.Conn.ConnectedServerName()) },
+		crowded: g.spreading.err,
 	}
 	return g
 }
 
 // nodeEvent is the event that this generator has started or stopped.
 func (g *Generator) nodeEvent(what string) *nats.Msg {
-	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
-		events.Node{Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+	node := g.cfg.Node
+	msg := newEvent("node."+what, node, node, events.Node{
+		Node: node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
 	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
 	return msg
 }
@@ -227,7 +230,8 @@ func (g *Generator) Wanted(kind Kind) bool {
 	if s.healthy() == nil {
 		return true
 	}
-	return g.link.hears() && !g.group.anyPeer(time.Now(), time.Time{}, s.offers) // a generator that is cut off hears no peer
+	// A generator that is cut off hears no peer.
+	return g.link.hears() && !g.group.anyPeer(time.Now(), time.Time{}, s.offers)
 }
 
 // State returns the generator's state.

@@ -187,7 +187,8 @@ func (h *handover) run(ctx context.Context) {
 			}
 			req := giveRequest{own, room.Token, h.alloc.Yield(room.Tags)}
 			if err := h.ask(ctx, wire.SubjectGive+"."+run, req, &given); err != nil {
-				h.cfg.Log.Warn("a generator does not say whether it has taken IDs over: they may be a gap", "run", run, "error", err)
+				h.cfg.Log.Warn("a generator does not say whether it has taken IDs over: they may be a gap",
+					"run", run, "error", err)
 			}
 			ids += given.IDs
 		}

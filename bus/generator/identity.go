@@ -105,7 +105,8 @@ func (m *membership) mayCreate(ctx context.Context) error {
 		}
 		if b.Installation != "" {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, "+
-				"but bucket %s has no record. See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
+				"but bucket %s has no record. See docs/cluster.md for what to do; for a new installation, first stop all "+
+				"generators of %s",
 				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
 		}
 	}
@@ -113,8 +114,8 @@ func (m *membership) mayCreate(ctx context.Context) error {
 		return nil
 	}
 	if witness.Witness != "" {
-		return fmt.Errorf("%w: waiting for the record of installation %s: the data folder of %s names it, and this NATS "+
-			"has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong here. "+
+		return fmt.Errorf("%w: waiting for the record of installation %s: the data folder of %s names it, "+
+			"and this NATS has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong here. "+
 			"--new-installation begins a new one at 1",
 			allocator.ErrUnavailable, witness.Witness, witness.Node, witness.Node)
 	}
@@ -132,8 +133,8 @@ func missingRoutes(routes map[string]string, heard map[string]bool) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: this NATS has no installation, and one is created only when a generator of every route is heard, "+
-		"because each may know one. No generator is heard from %s: start it, or remove the route from --nats-config. "+
+	return fmt.Errorf("%w: this NATS has no installation, and one is created only when a generator of every route is "+
+		"heard, because each may know one. No generator is heard from %s: start it, or remove the route from --nats-config. "+
 		"--new-installation does not wait",
 		allocator.ErrUnavailable, strings.Join(missing, ", "))
 }
@@ -147,8 +148,8 @@ func (m *membership) checkRival(b heartbeat) {
 	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
-	m.phase.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the "+
-		"older %s, so callers would get the same IDs from both: give all generators the same JetStream (--server, "+
+	m.phase.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, "+
+		"is of the older %s, so callers would get the same IDs from both: give all generators the same JetStream (--server, "+
 		"--js-domain), or accounts of their own", allocator.ErrRefused, own.Installation, b.Node, b.Installation))
 }
 

@@ -59,7 +59,8 @@ func (l *learner) run(ctx context.Context, connected <-chan nats.Status) {
 		do := a.next(at(time.Now()))
 		if do.state != was {
 			if was = do.state; was == stateAway {
-				l.cfg.Log.Warn("this generator stood still or was cut off from NATS", "for", do.lasted.Round(time.Millisecond))
+				l.cfg.Log.Warn("this generator stood still or was cut off from NATS",
+					"for", do.lasted.Round(time.Millisecond))
 			}
 			signal(l.heartbeats.changed) // and the services are opened again
 		}

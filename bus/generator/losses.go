@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,9 @@ type lossAdmin struct {
 
 // known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
 func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
-	page := admin.KnownPage{Node: l.cfg.Node, Installation: l.exchange.membership.installation(), Tags: []admin.KnownTag{}}
-	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
-		page.Installation = l.cfg.Installation
-	}
+	page := admin.KnownPage{Node: l.cfg.Node, Tags: []admin.KnownTag{}}
+	// A generator that waits for JetStream has not joined yet, and its data folder says which one.
+	page.Installation = cmp.Or(l.exchange.membership.installation(), l.cfg.Installation)
 	var names []string
 	l.cfg.Index.Each(func(tag string, end int64) {
 		if end > 1 && tag > req.After {

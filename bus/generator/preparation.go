@@ -86,10 +86,12 @@ func (p *preparation) retry(ctx context.Context, step func(context.Context) erro
 // warnOfStreams logs each stream that keeps requests, or the answers to generators. The acknowledgement of a stream
 // that keeps requests reaches the caller before the IDs do.
 func (p *preparation) warnOfStreams(ctx context.Context) error {
-	const requests = "a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: change its subjects"
+	const requests = "a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: " +
+		"change its subjects"
 	for subject, why := range map[string]string{
 		bus.SubjectSegment + ".>": requests, bus.SubjectSnowflake: requests,
-		wire.SubjectInbox + ".>": "a stream keeps the keys of opaque tags, which are in the answers to generators: change its subjects",
+		wire.SubjectInbox + ".>": "a stream keeps the keys of opaque tags, which are in the answers to generators: " +
+			"change its subjects",
 	} {
 		name, err := p.cfg.JS.StreamNameBySubject(ctx, subject)
 		switch {

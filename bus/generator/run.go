@@ -132,8 +132,8 @@ func (g *Generator) stop(r *run, why error) {
 	r.segments.stop()
 	r.snowflakes.stop()
 	if err := g.flakes.Close(); err != nil {
-		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the time "+
-			"that the file reserves", "error", err)
+		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the "+
+			"time that the file reserves", "error", err)
 	}
 }
 

@@ -47,8 +47,8 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
 		case now := <-looks.C:
 			g.alerts.look(now)
-			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) { // it is another installation's
-				return n.Err()
+			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) {
+				return n.Err() // it is another installation's
 			}
 		case <-late:
 			starting = false
@@ -74,7 +74,8 @@ func (g *Generator) begin(r *run) (err error) {
 		g.log.Warn("the store is not available yet; until it is, requests are refused with store_unavailable")
 	}
 	if why := g.snowflakes.healthy(); why != nil {
-		g.log.Warn("snowflakes are not available yet; until they are, requests are refused with the reason", "reason", why)
+		g.log.Warn("snowflakes are not available yet; until they are, requests are refused with the reason",
+			"reason", why)
 	}
 	if err := mayAnswer(g.cfg.Conn); err != nil {
 		return err

@@ -109,12 +109,13 @@ func newSnowflakes(c *common) *service {
 				c.link.look()
 			}
 			if c.group.away.isShut(gateSnowflakes, a.begun) {
-				w, err := c.gates.hold(gateSnowflakes, snowflake.ErrTimedOut, func(ctx context.Context) ([]bus.Range, error) {
+				take := func(ctx context.Context) ([]bus.Range, error) {
 					if why := c.flakes.noWorker(); why != nil {
 						return nil, why
 					}
 					return c.flakes.Take(ctx, n)
-				})
+				}
+				w, err := c.gates.hold(gateSnowflakes, snowflake.ErrTimedOut, take)
 				return nil, w, err
 			}
 			ranges, w, err := c.flakes.Request(nil, n)

@@ -26,7 +26,8 @@ const (
 	spreadAfter = 10 * time.Second
 	// againFactor times spreadAfter is the least time between two attempts of one generator to move.
 	againFactor = 6
-	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By then most have moved.
+	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By then most have
+	// moved.
 	crowdedFactor = 3
 	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
 	greetWait = time.Second
@@ -78,7 +79,8 @@ type spreading struct {
 	segments, snowflakes *service
 	requests             *tasks // the accepted ones
 
-	moving atomic.Bool               // this generator has left its queue groups, or is about to, for a reconnect to another server
+	// moving: this generator has left its queue groups, or is about to, for a reconnect to another server.
+	moving atomic.Bool
 	tried  atomic.Pointer[time.Time] // when it last tried to move
 
 	// Owned by Run.
@@ -89,8 +91,8 @@ type spreading struct {
 }
 
 // look notes where the generators are, in the order of their runs. It returns how many use each server if it is the
-// turn of self to move. places is nil if this one is at no server of a cluster.
-func (s *spreading) look(now time.Time, self string, places []place) (own string, load map[string]int) {
+// turn of this one to move. places is nil if this one is at no server of a cluster.
+func (s *spreading) look(now time.Time, places []place) (own string, load map[string]int) {
 	if !slices.Equal(places, s.places) {
 		s.places, s.settled = places, now
 	}
@@ -112,16 +114,15 @@ func (s *spreading) look(now time.Time, self string, places []place) (own string
 		return cmp.Or(load[y]-load[x], strings.Compare(x, y))
 	})
 	turn := slices.IndexFunc(places, func(p place) bool { return p.server == most && !p.stays })
-	if load[most] < 2 || turn < 0 || places[turn].run != self || now.Sub(s.settled) < s.after {
+	if load[most] < 2 || turn < 0 || places[turn].run != s.group.self || now.Sub(s.settled) < s.after {
 		return "", nil
 	}
 	return most, load
 }
 
-// err says that all generators have used one server, which has this name, for some time. Only the generator with the
-// lowest run says it.
-func (s *spreading) err(now time.Time, self, server string) error {
-	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != self {
+// err says that all generators have used one server for some time. Only the generator with the lowest run says it.
+func (s *spreading) err(now time.Time) error {
+	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != s.group.self {
 		return nil
 	}
 	nodes := make([]string, len(s.places))
@@ -130,8 +131,8 @@ func (s *spreading) err(now time.Time, self, server string) error {
 	}
 	slices.Sort(nodes)
 	return fmt.Errorf("all generators use one NATS server, %s: %s. While it hangs, every call fails. "+
-		"Give each generator the addresses of several servers of the cluster (--server), and make sure that it can reach them",
-		server, strings.Join(nodes, ", "))
+		"Give each generator the addresses of several servers of the cluster (--server), and make sure that it can "+
+		"reach them", s.link.conn.ConnectedServerName(), strings.Join(nodes, ", "))
 }
 
 // emptiest returns the address of the server with the fewest generators; empty: none has at least two fewer than own.
@@ -172,7 +173,7 @@ func (s *spreading) here(now time.Time) (places []place) {
 
 // step begins to move this generator to another NATS server, if it is its turn.
 func (s *spreading) step(now time.Time) {
-	own, load := s.look(now, s.group.self, s.here(now))
+	own, load := s.look(now, s.here(now))
 	if load != nil && !s.moving.Load() {
 		s.tried.Store(&now)
 		s.link.tasks.start(func() { s.move(emptiest(own, load, greetings(s.phase.life, s.cfg.Conn.Servers()))) })
@@ -183,7 +184,8 @@ func (s *spreading) step(now time.Time) {
 // address. So no request is lost.
 func (s *spreading) move(address string) {
 	now := time.Now()
-	others := s.group.anyPeer(now, time.Time{}, s.segments.offers) && s.group.anyPeer(now, time.Time{}, s.snowflakes.offers)
+	others := s.group.anyPeer(now, time.Time{}, s.segments.offers) &&
+		s.group.anyPeer(now, time.Time{}, s.snowflakes.offers)
 	if address == "" || !others || !s.link.hears() {
 		return
 	}

@@ -194,7 +194,8 @@ func buffer(v allocator.View) admin.Buffer {
 		b.Lasts = &lasts
 	}
 	for _, s := range v.Segments {
-		b.Segments = append(b.Segments, admin.Segment{First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})
+		b.Segments = append(b.Segments, admin.Segment{
+			First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})
 	}
 	return b
 }

@@ -38,7 +38,8 @@ func (s *subscriptions) watch() {
 			s.log.Error("this generator is not ready any more", "error", why)
 		}
 	})
-	s.conn.SetReconnectHandler(func(nc *nats.Conn) { // after the errors of the last connection, and before those of the next
+	// nats.go calls it after the errors of the last connection, and before those of the next.
+	s.conn.SetReconnectHandler(func(nc *nats.Conn) {
 		s.refused.Store(nil)
 		if onReconnect != nil {
 			onReconnect(nc)
@@ -64,7 +65,8 @@ func refusedSubscription(nc *nats.Conn, err error) error {
 	}
 	if subject, ok := wire.DeniedSubscription(err); ok {
 		return fmt.Errorf("NATS refuses the subscription to %s: "+
-			"give the user of the generators the permissions in docs/doctor.md, and restart this generator (%w)", subject, err)
+			"give the user of the generators the permissions in docs/doctor.md, and restart this generator (%w)",
+			subject, err)
 	}
 	return nil
 }

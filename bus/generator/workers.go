@@ -93,7 +93,8 @@ func utc(ms int64) time.Time {
 func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (admin.Worker, error) {
 	none := admin.Worker{}
 	if req.Node == "" || req.ReservedUntil.IsZero() {
-		return none, badRequest("node or reserved_until is missing: send both as %s lists them", admin.SubjectWorkersList)
+		return none, badRequest("node or reserved_until is missing: send both as %s lists them",
+			admin.SubjectWorkersList)
 	}
 	entries, err := w.entries(ctx)
 	if err != nil {
@@ -151,8 +152,8 @@ func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int6
 	if wait <= 0 {
 		return nil
 	}
-	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS but not "+
-		"from the registry. If it is stopped, try again at %s",
+	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS "+
+		"but not from the registry. If it is stopped, try again at %s",
 		is.Node, is.Worker, is.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
 	err.RetryAfter = time.Duration(wait) * time.Millisecond
 	return err
