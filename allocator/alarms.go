@@ -5,7 +5,7 @@ import "sync/atomic"
 // alarms sends alerts and their ends, and knows which tags fail. The lock of a buffer guards what it keeps there.
 type alarms struct {
 	notify        func(Event)
-	refills       atomic.Int64 // that succeeded
+	refilled      atomic.Int64 // how many refills succeeded
 	unknownAlerts atomic.Int64 // tags that were never loaded and raised an alert
 	troubles      troubles
 }

@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -12,49 +11,49 @@ import (
 // concurrent use.
 //
 // It starts these goroutines: its refills, at most one for each tag, and in [Allocator.Run] those that load tags ahead,
-// evict idle ones, write marks, and raise records and rows that were set back. Run waits for all of them.
+// evict idle ones, write marks, and raise records and rows that were set back. Run waits for all of them. Its parts own
+// what they know; a part uses those before it:
+//
+//	memory, alarms, quotas   the buffers; which tags fail; the rules in force
+//	└── refills              IDs for memory, by claims
+//	    ├── strictClaims     IDs for the requests that wait
+//	    └── follower         records of others; overlaps, and what was set back
+//	        ├── handover     IDs to and from other generators
+//	        ├── poll         rows of a database
+//	        └── admin        what operators do
 type Allocator struct {
-	memory
-	alarms
+	*memory
+	*alarms
+	*quotas
+	*refills
+	*strictClaims
+	*follower
+	handover
 	admin
-	cfg         Config
-	claims      *claims
-	reserveIDs  func(context.Context, string, plan, int64) (Grant, error) // of claims, but in tests
-	heals       heals
-	rows        poll
-	rewatched   atomic.Bool   // the watch may have begun again since the index was compared with all records
-	sharers     atomic.Int64  // generators that share quotas, this one included
-	waiting     atomic.Int64  // requests in the queues of all tags
-	failures    atomic.Int64  // attempts at a refill that failed
-	marksFail   atomic.Bool   // the last mark could not be written
-	slots       chan struct{} // one for each write to the store, but for those of claimSlots
-	claimSlots  chan struct{} // one for each write of a tag that is known to be strict
-	lockedSlots chan struct{} // one more for a tag whose record was locked, taken first
-
-	strictNames sync.Map // of tags that were in memory: an order is for life
-
-	cancel context.CancelFunc // of memory.ctx
-	wg     sync.WaitGroup     // refills, and what Run starts
+	cfg     Config
+	rows    poll
+	waiting atomic.Int64       // requests in the queues of all tags
+	cancel  context.CancelFunc // of memory.ctx
 }
 
 // New returns an allocator that serves from now on.
 func New(cfg Config) *Allocator {
 	cfg = cfg.withDefaults()
-	a := &Allocator{
-		cfg:         cfg,
-		heals:       newHeals(),
-		slots:       make(chan struct{}, maxRefills),
-		claimSlots:  make(chan struct{}, maxClaims),
-		lockedSlots: make(chan struct{}, maxLocked),
-	}
-	a.claims = &claims{cfg: &a.cfg, known: a.Forbids}
-	a.reserveIDs = a.claims.reserve
-	a.sharers.Store(1)
+	a := &Allocator{cfg: cfg, alarms: &alarms{notify: cfg.Notify}}
 	ctx, cancel := context.WithCancel(context.Background())
-	a.cancel, a.notify = cancel, cfg.Notify
-	a.memory.init(ctx)
-	a.rows.a = a
-	a.admin.of, a.admin.cfg, a.admin.claims = a, &a.cfg, a.claims
+	a.cancel = cancel
+	a.memory = newMemory(ctx, &a.cfg, a.alarms)
+	a.quotas = newQuotas(a.alarms)
+	claims := &claims{cfg: &a.cfg, known: a.Forbids}
+	a.refills = &refills{
+		memory: a.memory, alarms: a.alarms, quotas: a.quotas, claims: claims, reserveIDs: claims.reserve,
+		slots: make(chan struct{}, maxRefills), lockedSlots: make(chan struct{}, maxLocked),
+	}
+	a.strictClaims = &strictClaims{a.refills, make(chan struct{}, maxClaims)}
+	a.follower = &follower{refills: a.refills, heals: newHeals()}
+	a.refills.strict, a.refills.follower = a.strictClaims, a.follower
+	a.handover.follower, a.rows.follower = a.follower, a.follower
+	a.admin.of, a.admin.cfg, a.admin.claims = a.follower, &a.cfg, claims
 	return a
 }
 
@@ -203,7 +202,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 
 // dropIf takes b out of memory, with all that is in it, if the condition holds. It calls
 // the condition with the locks of its shard and of b.
-func (a *Allocator) dropIf(b *buffer, condition func() bool) {
+func (a *memory) dropIf(b *buffer, condition func() bool) {
 	s := a.shard(b.tag)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,21 +216,21 @@ func (a *Allocator) dropIf(b *buffer, condition func() bool) {
 	}
 	b.gone = true
 	delete(s.buffers, b.tag)
-	a.recoveredLocked(b)
+	a.alarms.recoveredLocked(b)
 }
 
 // drop takes b out of memory and refuses its waiters.
-func (a *Allocator) drop(b *buffer, reason error) {
+func (a *memory) drop(b *buffer, reason error) {
 	a.dropIf(b, func() bool { b.refuseLocked(reason); return true })
 }
 
 // forget drops b if it is empty and no refill owns it.
-func (a *Allocator) forget(b *buffer) {
+func (a *memory) forget(b *buffer) {
 	a.dropIf(b, func() bool { return !b.loading && b.left == 0 })
 }
 
 // Failures is how many attempts at a refill have failed.
-func (a *Allocator) Failures() int64 { return a.failures.Load() }
+func (a *refills) Failures() int64 { return a.failures.Load() }
 
 // Has returns how many IDs of a tag a request could get at once, for the requests of other generators: none of a strict
 // tag. refills says whether this generator can reserve more of the tag soon, for all that it knows.
@@ -261,7 +260,7 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 
 // Seen is the end of all ranges of tag that this generator knows of, or the
 // max_id that it saw in the store, if that is above.
-func (a *Allocator) Seen(tag string) int64 {
+func (a *memory) Seen(tag string) int64 {
 	floor, _ := a.Forbids(tag)
 	return max(floor, a.cfg.Index.End(tag)) // read last, because an evicted tag leaves its floor in the marks
 }

@@ -126,7 +126,7 @@ func (b *buffer) dryLocked(now time.Time, err error, waiting int) error {
 
 // Refused notes that a caller gets this error of [Allocator.Request] or [Waiter.Wait]. The first one that is refused
 // because memory has not enough IDs raises the alert [Starved]. Take does it itself.
-func (a *Allocator) Refused(tag string, err error) {
+func (a *refills) Refused(tag string, err error) {
 	dry, ok := errors.AsType[*dryError](err)
 	if !ok {
 		return

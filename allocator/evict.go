@@ -35,7 +35,7 @@ func (a *Allocator) keepMemory() {
 }
 
 // sweep evicts the tags that were idle for a day.
-func (a *Allocator) sweep() {
+func (a *memory) sweep() {
 	for _, b := range a.all() {
 		b.mu.Lock()
 		b.idle++
@@ -54,7 +54,7 @@ func (a *Allocator) sweep() {
 // evict drops b with the IDs that it has: they become a gap, and the next request loads the
 // tag again. What the checks of the store need stays in the marks. A tag stays while a
 // request or a refill is under way, and until its alerts are over.
-func (a *Allocator) evict(b *buffer) {
+func (a *memory) evict(b *buffer) {
 	a.dropIf(b, func() bool { return !b.loading && b.waiters.n == 0 && b.failure == nil })
 }
 
@@ -64,7 +64,7 @@ func (a *Allocator) evict(b *buffer) {
 //
 // That is a claim, too. So each start within a day of the last one costs a tag that is not used a segment, and later
 // ones cost none.
-func (a *Allocator) loadAhead(tags []string) {
+func (a *refills) loadAhead(tags []string) {
 	slots := make(chan struct{}, aheadAtOnce)
 	var failures atomic.Int64 // in a row
 	for _, tag := range tags[:min(len(tags), mostAhead)] {
@@ -99,7 +99,7 @@ func (a *Allocator) loadAhead(tags []string) {
 
 // claimAhead returns the buffer of a tag that was never loaded, which the caller
 // then owns as a refill does, and what to reserve; nil if nothing.
-func (a *Allocator) claimAhead(tag string) (*buffer, plan) {
+func (a *refills) claimAhead(tag string) (*buffer, plan) {
 	b, err := a.buffer(tag)
 	if err != nil {
 		return nil, plan{} // closed

@@ -29,7 +29,7 @@ func (a *alarms) Failing() Failing {
 	if away.tags == 0 {
 		first = locked
 	}
-	if away.tags > 0 || locked.tags > 0 && t.lockedAt == a.refills.Load() {
+	if away.tags > 0 || locked.tags > 0 && t.lockedAt == a.refilled.Load() {
 		f.Store = first.err
 	}
 	if first.tags > 0 && t.haveIDs == 0 {
@@ -81,7 +81,7 @@ func (a *alarms) recountLocked(b *buffer) {
 		t.haveIDs--
 	}
 	if kind == lockedTag && b.trouble != lockedTag {
-		t.lockedAt = a.refills.Load()
+		t.lockedAt = a.refilled.Load()
 	}
 	t.of[b.trouble].tags-- // that of noTrouble counts nothing
 	if now := &t.of[kind]; kind != noTrouble && (now.tags == 0 || now.tag == b.tag) {

@@ -36,7 +36,7 @@ type Gift struct {
 }
 
 // Unused returns the tags of which IDs are in memory. Those with most of them come first.
-func (a *Allocator) Unused() []string {
+func (a *memory) Unused() []string {
 	type has struct {
 		tag  string
 		left int64
@@ -57,9 +57,12 @@ func (a *Allocator) Unused() []string {
 	return tags
 }
 
+// handover takes IDs out of memory for another generator, and into it. It remembers nothing.
+type handover struct{ *follower }
+
 // Yield takes the unused IDs of these tags out of memory, for another generator. Call it after [Allocator.Run] has
 // returned, because a refill could bring more.
-func (a *Allocator) Yield(tags []string) (gifts []Gift) {
+func (a *handover) Yield(tags []string) (gifts []Gift) {
 	for _, tag := range tags {
 		b := a.lockedBuffer(tag)
 		if b == nil {
@@ -86,13 +89,13 @@ func (a *Allocator) Yield(tags []string) (gifts []Gift) {
 // Room is where the IDs go that another generator hands over. It is made before that one takes them out of its memory:
 // what an operator changes meanwhile is in force there or here.
 type Room struct {
-	allocator *Allocator
-	of        map[string]*buffer
+	handover *handover
+	of       map[string]*buffer
 }
 
 // Room makes room for IDs of these tags. It reads the records of those that are not in memory.
-func (a *Allocator) Room(ctx context.Context, tags []string) *Room {
-	r := &Room{allocator: a, of: make(map[string]*buffer)}
+func (a *handover) Room(ctx context.Context, tags []string) *Room {
+	r := &Room{handover: a, of: make(map[string]*buffer)}
 	buffers := make([]*buffer, len(tags))
 	each(len(tags), maxLoads, func(i int) { buffers[i] = a.room(ctx, tags[i]) })
 	for i, b := range buffers {
@@ -104,7 +107,7 @@ func (a *Allocator) Room(ctx context.Context, tags []string) *Room {
 }
 
 // room returns the buffer of a tag that has room for more segments; nil: there is none.
-func (a *Allocator) room(ctx context.Context, tag string) *buffer {
+func (a *handover) room(ctx context.Context, tag string) *buffer {
 	b, err := a.buffer(tag)
 	if err != nil {
 		return nil
@@ -145,7 +148,7 @@ func (r *Room) Tags() (tags []string) {
 // Accept takes what another generator hands over into memory, and returns how many IDs that are. First they are in use
 // for good: in the marks. Then they are compared with what is in memory, and with what operators have set.
 func (r *Room) Accept(gifts []Gift) (n int64) {
-	a := r.allocator
+	a := r.handover
 	gifts = slices.DeleteFunc(gifts, func(g Gift) bool { return r.of[g.Tag] == nil })
 	for i, g := range gifts {
 		gifts[i].Ranges = slices.DeleteFunc(g.Ranges, func(g Given) bool {
@@ -166,7 +169,7 @@ func (r *Room) Accept(gifts []Gift) (n int64) {
 }
 
 // accept takes ranges into memory, as many as there is room for. The oldest IDs are handed out first.
-func (a *Allocator) accept(b *buffer, ranges []Given) (n int64) {
+func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || b.strict != nil || a.ctx.Err() != nil { // it may hand over its own IDs by now

@@ -10,16 +10,24 @@ import (
 )
 
 // memory has the buffers of the tags that were used lately. Each of its locks comes before those of buffers.
+//
+//	buffer, lockedBuffer, all     find them
+//	drop, forget, sweep ── evict  take them out
+//	Views, Totals, Seen, Known    say what they have
 type memory struct {
-	ctx    context.Context // of all refills; no tag comes after its end
-	shards [shardCount]shard
+	cfg         *Config
+	alarms      *alarms
+	ctx         context.Context // of all refills; no tag comes after its end
+	shards      [shardCount]shard
+	strictNames sync.Map // of tags that were here: an order is for life
 }
 
-func (m *memory) init(ctx context.Context) {
-	m.ctx = ctx
+func newMemory(ctx context.Context, cfg *Config, al *alarms) *memory {
+	m := &memory{cfg: cfg, alarms: al, ctx: ctx}
 	for i := range m.shards {
 		m.shards[i].buffers = make(map[string]*buffer)
 	}
+	return m
 }
 
 // buffer returns the buffer of tag, a new one if the tag has none. Only the first

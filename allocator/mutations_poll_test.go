@@ -13,9 +13,9 @@ var pollMutations = []mutation{
 	{name: "P2: a tag whose row is gone stays", by: "TestPoll", edits: []edit{
 		{"poll.go", "			question = append(question, name)\n		}\n	}\n	p.warn", "		}\n	}\n	p.warn"}}},
 	{name: "P2: a row that is gone leaves no mark", by: "TestPoll", edits: []edit{
-		{"poll.go", "		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {\n			return err\n		}\n", ""}}},
+		{"poll.go", "		if err := p.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {\n			return err\n		}\n", ""}}},
 	{name: "P2: a row that SQL made again is removed", by: "TestRowIsBack", edits: []edit{
-		{"poll.go", "a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {", "a.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {"}}},
+		{"poll.go", "p.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {", "p.cfg.Numbers.Remove(ctx, name, end, KindTrend); err != nil {"}}},
 	{name: "P2: a creation that is under way is undone", by: "TestNewTagWithoutRow", edits: []edit{
 		{"poll.go", "goneFor = 10 *", "goneFor = 8 *"}}},
 	{name: "P2: a creation cannot end while the database is away", by: "TestNewTagWithoutRow", edits: []edit{
@@ -45,12 +45,12 @@ var pollMutations = []mutation{
 	{name: "P5: a database that went backwards stays", by: "TestPoll", edits: []edit{
 		{"poll.go", "		if row.MaxID < end { // P5", "		if false { // P5"}}},
 	{name: "P5: the row is raised to the record, not to what is known", by: "TestPoll", edits: []edit{
-		{"poll.go", "	end := max(s.MaxID, a.cfg.Index.End(name)) //", "	end := s.MaxID //"}}},
+		{"poll.go", "	end := max(s.MaxID, p.cfg.Index.End(name)) //", "	end := s.MaxID //"}}},
 	{name: "P5: a database that went backwards is no alert", by: "TestPollAlerts", edits: []edit{
-		{"poll.go", "			a.cfg.Notify(Regressed{Tag: name, Got: row.MaxID, Seen: end, Action: Advanced})\n", ""}}},
+		{"poll.go", "			p.cfg.Notify(Regressed{Tag: name, Got: row.MaxID, Seen: end, Action: Advanced})\n", ""}}},
 	{name: "P5: what is known is read after the row", by: "TestPollLooksAgain", edits: []edit{
-		{"poll.go", "	end := max(s.MaxID, a.cfg.Index.End(name)) //", "	end := s.MaxID //"},
-		{"poll.go", "	t := s.Tag\n	switch {", "	end = max(end, a.cfg.Index.End(name))\n	t := s.Tag\n	switch {"}}},
+		{"poll.go", "	end := max(s.MaxID, p.cfg.Index.End(name)) //", "	end := s.MaxID //"},
+		{"poll.go", "	t := s.Tag\n	switch {", "	end = max(end, p.cfg.Index.End(name))\n	t := s.Tag\n	switch {"}}},
 	{name: "P6: a mark keeps another kind", by: "TestPoll", edits: []edit{
 		{"poll.go", "			if r.Mark < e.end || r.Kind != e.order.kind() {\n				question = append(question, r.Name)\n			}\n		case", "		case"}}},
 	{name: "P6: a strict tag without a mark has none", by: "TestPoll", edits: []edit{
@@ -58,9 +58,9 @@ var pollMutations = []mutation{
 	{name: "P6: a strict tag whose name has a row has no mark", by: "TestPoll", edits: []edit{
 		{"poll.go", "			if r.Mark < e.end || r.Kind != e.order.kind() { // P6\n				question = append(question, r.Name)\n			}\n", ""}}},
 	{name: "a row with a strict tag's name is no alert", by: "TestPollAlerts", edits: []edit{
-		{"poll.go", "			p.a.cfg.Notify(Shadowed{name})\n", ""}}},
+		{"poll.go", "			p.cfg.Notify(Shadowed{name})\n", ""}}},
 	{name: "the alert of a row with a strict tag's name has no end", by: "TestPollAlerts", edits: []edit{
-		{"poll.go", "			p.a.cfg.Notify(Recovered{name, \"shadowed\"})\n", ""}}},
+		{"poll.go", "			p.cfg.Notify(Recovered{name, \"shadowed\"})\n", ""}}},
 	{name: "every generator polls", by: "TestPollLeads", edits: []edit{
 		{"poll.go", "		case !leads: //", "		case !leads && a == nil: //"}}},
 	{name: "what was seen before the lead changed counts", by: "TestPollLeads", edits: []edit{
@@ -68,7 +68,7 @@ var pollMutations = []mutation{
 	{name: "a poll that failed is a success", by: "TestPollFails", edits: []edit{
 		{"poll.go", "			failed.Store(&err)\n", ""}}},
 	{name: "a database that is not this installation's is polled", by: "TestPollFails", edits: []edit{
-		{"poll.go", "		err := a.cfg.Numbers.Check(ctx)\n", "		var err error\n"}}},
+		{"poll.go", "		err := p.cfg.Numbers.Check(ctx)\n", "		var err error\n"}}},
 	{name: "a step that SQL changes is ignored", by: "TestPolledStep", edits: []edit{
 		{"poll.go", "		t.Step = row.Step\n", ""}}},
 }

@@ -344,13 +344,13 @@ var mutations = []mutation{
 		{"alarms.go", "	b.alerts, b.failure = alerts{}, nil\n", ""}}},
 	{name: "what an operator drops still counts as in memory", by: "TestFailingAfterRaise", edits: []edit{{"reconcile.go",
 		"	a.recountLocked(b)\n	b.mu.Unlock()\n	if s.Deleted {", "	b.mu.Unlock()\n	if s.Deleted {"}, {"ruled.go",
-		"	a.recountLocked(b)\n}\n\n// admitWaiters", "}\n\n// admitWaiters"}}},
+		"	a.alarms.recountLocked(b)\n}\n\n// admitWaiters", "}\n\n// admitWaiters"}}},
 	{name: "what requests use up still counts as in memory", by: "TestFailing", edits: []edit{{"allocator.go",
 		"			a.recountLocked(b)\n		}\n		if !b.loading", "		}\n		if !b.loading"}}},
 	{name: "a locked tag is the store's failure", by: "TestFailingOfALockedTable", edits: []edit{{"failing.go",
-		"locked.tags > 0 && t.lockedAt == a.refills.Load()", "locked.tags > 0"}}},
+		"locked.tags > 0 && t.lockedAt == a.refilled.Load()", "locked.tags > 0"}}},
 	{name: "a locked table is no failure", by: "TestFailingOfALockedTable", edits: []edit{{"failing.go",
-		"		t.lockedAt = a.refills.Load()\n", "		t.lockedAt = -1\n"}}},
+		"		t.lockedAt = a.refilled.Load()\n", "		t.lockedAt = -1\n"}}},
 
 	// The end.
 	{name: "Run leaves requests waiting", by: "TestClosed", edits: []edit{{"allocator.go",

@@ -35,7 +35,7 @@ const (
 // All that it finds while it reads may be old. So each tag in question is looked at again: the record first, then the
 // row under its lock, then a compare-and-set on that record.
 type poll struct {
-	a      *Allocator
+	*follower
 	polled atomic.Bool // the last comparison was a success
 
 	// Of run.
@@ -49,42 +49,41 @@ type poll struct {
 
 // run polls until the allocator is closed.
 func (p *poll) run() {
-	a := p.a
 	p.ahead, p.missing, p.shadows = make(map[string]int64), make(map[string]time.Time), make(map[string]bool)
 	for synced, lost := false, false; ; {
-		wait := a.cfg.Refresh
-		ctx, cancel := context.WithTimeout(a.ctx, max(a.cfg.Refresh, attemptTimeout))
-		err := a.cfg.Numbers.Check(ctx)
+		wait := p.cfg.Refresh
+		ctx, cancel := context.WithTimeout(p.ctx, max(p.cfg.Refresh, attemptTimeout))
+		err := p.cfg.Numbers.Check(ctx)
 		// At the start the index does not have the records. Later it may have some that are lost by now.
-		gone := errors.Is(a.cfg.Records.Err(), ErrTagsLost)
-		if err == nil && (!synced || gone && !lost || a.rewatched.Load()) {
-			err = a.cfg.Index.refresh(func() error { return a.cfg.Records.Sync(ctx) })
+		gone := errors.Is(p.cfg.Records.Err(), ErrTagsLost)
+		if err == nil && (!synced || gone && !lost || p.rewatched.Load()) {
+			err = p.cfg.Index.refresh(func() error { return p.cfg.Records.Sync(ctx) })
 			if synced = err == nil; synced {
 				lost = gone
-				a.rewatched.Store(false)
+				p.rewatched.Store(false)
 			}
 		}
 		if err != nil {
 			wait = min(wait, lastPause) // a look is cheap, and to read all rows again is not
 		}
-		switch leads := a.cfg.Leads(); {
+		switch leads := p.cfg.Leads(); {
 		case !leads: // two polls in a row count
 			clear(p.ahead)
 			clear(p.missing)
 			p.shadow(nil)
 			p.doubted = false
 		case err == nil:
-			err = p.once(a.ctx)
+			err = p.once(p.ctx)
 		}
 		if err != nil { // while the database was away no creation could end
 			clear(p.missing)
 		}
 		cancel()
 		p.polled.Store(err == nil && !p.doubted)
-		if err != nil && a.ctx.Err() == nil {
-			a.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
+		if err != nil && p.ctx.Err() == nil {
+			p.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
 		}
-		if !pause(a.ctx, wait, nil) {
+		if !pause(p.ctx, wait, nil) {
 			return
 		}
 	}
@@ -96,11 +95,11 @@ func (a *Allocator) Polled() bool { return a.rows.polled.Load() }
 // once compares all rows with the index, and then looks at the tags in question.
 func (p *poll) once(ctx context.Context) error {
 	p.round++
-	index := p.a.cfg.Index
+	index := p.cfg.Index
 	var question, unknown []string
 	ahead, shadows, rows := make(map[string]int64), make(map[string]bool), 0
 	var damaged []string
-	err := p.a.cfg.Numbers.Rows(ctx, func(r Row) {
+	err := p.cfg.Numbers.Rows(ctx, func(r Row) {
 		if errors.Is(r.Problem, ErrBadTag) {
 			damaged = append(damaged, r.Name)
 			return
@@ -145,7 +144,7 @@ func (p *poll) once(ctx context.Context) error {
 	now, missing := time.Now(), make(map[string]time.Time)
 	doubted := len(gone)+rows >= fewRows && len(gone) > rows
 	if doubted && !p.doubted {
-		p.a.cfg.Log.Error("more than half of the rows are gone from the database: was the table emptied or replaced? "+
+		p.cfg.Log.Error("more than half of the rows are gone from the database: was the table emptied or replaced? "+
 			"No tag is added or removed while that lasts", "gone", len(gone), "left", rows)
 	}
 	if !doubted { // else what belongs to others would become tags, and end the doubt
@@ -173,7 +172,7 @@ func (p *poll) once(ctx context.Context) error {
 func (p *poll) warn(names []string) {
 	if len(names) > 0 && !p.warned {
 		p.warned = true
-		p.a.cfg.Log.Warn("rows of the database are not served, because of their name or step (`leaf migrate` lists them)",
+		p.cfg.Log.Warn("rows of the database are not served, because of their name or step (`leaf migrate` lists them)",
 			"rows", names[:min(len(names), maxUnknownAlerts)], "count", len(names))
 	}
 }
@@ -182,12 +181,12 @@ func (p *poll) warn(names []string) {
 func (p *poll) shadow(now map[string]bool) {
 	for name := range now {
 		if !p.shadows[name] {
-			p.a.cfg.Notify(Shadowed{name})
+			p.cfg.Notify(Shadowed{name})
 		}
 	}
 	for name := range p.shadows {
 		if !now[name] {
-			p.a.cfg.Notify(Recovered{name, "shadowed"})
+			p.cfg.Notify(Recovered{name, "shadowed"})
 		}
 	}
 	p.shadows = now
@@ -229,29 +228,28 @@ func each(n, atOnce int, f func(i int)) {
 // settle makes the row and the record of a tag equal. ahead is how far the row was above the record in the last poll;
 // 0: it was not.
 func (p *poll) settle(ctx context.Context, name string, ahead int64) error {
-	a := p.a
-	s, err := a.claims.load(ctx, name)
+	s, err := p.claims.load(ctx, name)
 	if err == nil && s.Revision == 0 { // P1
-		_, err = a.claims.adopt(ctx, name)
+		_, err = p.claims.adopt(ctx, name)
 		return err
 	}
 	if err != nil {
 		return err
 	}
-	end := max(s.MaxID, a.cfg.Index.End(name)) // before the row is read: claims move the row first
-	row, err := a.cfg.Numbers.Peek(ctx, name)
+	end := max(s.MaxID, p.cfg.Index.End(name)) // before the row is read: claims move the row first
+	row, err := p.cfg.Numbers.Peek(ctx, name)
 	if err != nil {
 		return err
 	}
 	t := s.Tag
 	switch {
 	case s.Order != Trend: // P6
-		return a.cfg.Numbers.Mark(ctx, name, end, s.Kind())
+		return p.cfg.Numbers.Mark(ctx, name, end, s.Kind())
 	case s.Deleted && row.MaxID == 0: // P6
-		return a.cfg.Numbers.Mark(ctx, name, end, KindTrend)
+		return p.cfg.Numbers.Mark(ctx, name, end, KindTrend)
 	case row.MaxID == 0: // P2
 		// Nothing is removed: SQL may have made the row again.
-		if err := a.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {
+		if err := p.cfg.Numbers.Mark(ctx, name, end, KindTrend); err != nil {
 			return err
 		}
 		if t, err = s.Delete(end); err != nil {
@@ -265,13 +263,13 @@ func (p *poll) settle(ctx context.Context, name string, ahead int64) error {
 		t.Deleted, t.Step, t.Updated = false, row.Step, Now()
 	default:
 		if row.MaxID < end { // P5: the claims are in the record, and the database has forgotten them
-			if err := a.cfg.Numbers.Raise(ctx, name, end, nil, nil); err != nil {
+			if err := p.cfg.Numbers.Raise(ctx, name, end, nil, nil); err != nil {
 				return err
 			}
-			a.cfg.Log.Warn("the database went backwards: max_id is raised, and service goes on",
+			p.cfg.Log.Warn("the database went backwards: max_id is raised, and service goes on",
 				"tag", name, "was", row.MaxID, "now", end)
-			a.cfg.Notify(Regressed{Tag: name, Got: row.MaxID, Seen: end, Action: Advanced})
-			a.cfg.Notify(Recovered{name, "regressed"})
+			p.cfg.Notify(Regressed{Tag: name, Got: row.MaxID, Seen: end, Action: Advanced})
+			p.cfg.Notify(Recovered{name, "regressed"})
 		}
 		t = t.Rise(min(ahead, row.MaxID), 0) // P4
 		t.Step = row.Step
@@ -279,11 +277,11 @@ func (p *poll) settle(ctx context.Context, name string, ahead int64) error {
 	if t == s.Tag {
 		return nil
 	}
-	made, err := a.claims.swap(ctx, t, s.Revision)
+	made, err := p.claims.swap(ctx, t, s.Revision)
 	if err != nil {
 		return err
 	}
-	a.reconcile(Update{Stored: made}, true)
-	a.cfg.Push(made)
+	p.reconcile(Update{Stored: made}, true)
+	p.cfg.Push(made)
 	return nil
 }

@@ -13,9 +13,21 @@ import (
 
 var apart = fresh.Apart
 
+// follower takes in the records of other generators, and raises what was set back:
+//
+//	Push, Records.Watch ── reconcile   one merge, field by field
+//	├── overlap                        a range of another run
+//	├── apply                          floor, rules, step; unusable: a record that cannot be read
+//	└── heals ── keepHealed ── heal    records that are below what is known
+type follower struct {
+	*refills
+	heals     heals
+	rewatched atomic.Bool // the watch may have begun again since the index was compared with all records
+}
+
 // Push takes in a record that another generator has written. When it returns, no ID below the record's floor is handed
 // out, and its rules are in force, unless newer ones were known.
-func (a *Allocator) Push(s Stored) Known {
+func (a *follower) Push(s Stored) Known {
 	seen := a.Seen(s.Name)
 	a.reconcile(Update{Stored: s}, true)
 	// Of a tag that is not in memory: a later claim is based on this record, or on a newer one.
@@ -29,14 +41,14 @@ func (a *Allocator) Push(s Stored) Known {
 }
 
 // Known is what this generator knows of a tag.
-func (a *Allocator) Known(tag string) Known {
+func (a *memory) Known(tag string) Known {
 	floor, rules := a.Forbids(tag)
 	return Known{End: a.Seen(tag), Floor: floor, Order: a.cfg.Index.Order(tag), Rules: rules}
 }
 
 // Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the
 // tag's rules. What is in memory of a strict tag is the end of its last claim.
-func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) {
+func (a *memory) Forbids(tag string) (floor int64, rules Rules) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
 		return 0, Rules{}
@@ -54,7 +66,7 @@ func (a *Allocator) Forbids(tag string) (floor int64, rules Rules) {
 //   - Rules with a higher version are in force from then on.
 //   - A record that is below the mark, or has older rules, is raised: the store was set back. A pushed one never is,
 //     because it may be late.
-func (a *Allocator) reconcile(u Update, pushed bool) {
+func (a *follower) reconcile(u Update, pushed bool) {
 	s := u.Stored
 	if u.First && !a.rewatched.Load() {
 		a.rewatched.Store(true)
@@ -81,7 +93,7 @@ func (a *Allocator) reconcile(u Update, pushed bool) {
 
 // apply takes in the floor, the rules and the step of a record. The step of one that is older than the last one does
 // not count.
-func (a *Allocator) apply(s Stored, current bool) {
+func (a *follower) apply(s Stored, current bool) {
 	floor := s.Below()
 	b := a.lockedBuffer(s.Name)
 	if b == nil {
@@ -110,7 +122,7 @@ func (a *Allocator) apply(s Stored, current bool) {
 }
 
 // newerRules reports whether memory has newer rules of a tag than the record.
-func (a *Allocator) newerRules(s Stored) bool {
+func (a *follower) newerRules(s Stored) bool {
 	b := a.lockedBuffer(s.Name)
 	if b == nil {
 		return false
@@ -121,7 +133,7 @@ func (a *Allocator) newerRules(s Stored) bool {
 
 // unusable drops the IDs of a tag whose record cannot be read here. One of a newer version may forbid them. Requests
 // are passed on to generators that can read it.
-func (a *Allocator) unusable(s Stored, why error, isNew bool) {
+func (a *follower) unusable(s Stored, why error, isNew bool) {
 	if isNew {
 		a.cfg.Notify(Damaged{Tag: s.Name, Err: why})
 		a.cfg.Log.Error("the record of a tag cannot be used", "tag", s.Name, "error", why)
@@ -139,7 +151,7 @@ func (a *Allocator) unusable(s Stored, why error, isNew bool) {
 // overlap notes that another run has claimed a range; no run: one that is not known any more. If this generator holds
 // the same IDs, and not from that run, the store went backwards unnoticed. Then it drops what is left of them, and
 // pushes its own record, so that the other one drops the rest too. It reports whether it held any.
-func (a *Allocator) overlap(tag string, r Range, run string) bool {
+func (a *follower) overlap(tag string, r Range, run string) bool {
 	b := a.lockedBuffer(tag)
 	if b == nil {
 		return false
@@ -197,7 +209,7 @@ func (h *heals) take() []string {
 const healsAtOnce = 8
 
 // keepHealed raises the records that were set back, until the allocator is closed. What fails is tried again.
-func (a *Allocator) keepHealed() {
+func (a *follower) keepHealed() {
 	for {
 		select {
 		case <-a.ctx.Done():
@@ -219,7 +231,7 @@ func (a *Allocator) keepHealed() {
 }
 
 // heal raises the record of a tag. It returns false if that must be tried again.
-func (a *Allocator) heal(tag string) bool {
+func (a *follower) heal(tag string) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, attemptTimeout)
 	defer cancel()
 	was, is, err := a.claims.heal(ctx, tag)

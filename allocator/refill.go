@@ -5,15 +5,42 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
+// refills bring IDs into memory, at most one for each tag at a time:
+//
+//	refillLocked ── refill              while any is wanted
+//	├── reserve                         one attempt
+//	│   ├── ask                         by claims; mark
+//	│   └── install                     push, compare with what was heard, memory
+//	├── strictClaims.claim              of a strict tag
+//	└── exhaust, paused, failed         without a range
+//	loadAhead ── reserve                at a start
+type refills struct {
+	*memory
+	*alarms
+	*quotas
+	claims     *claims
+	strict     *strictClaims
+	follower   *follower
+	reserveIDs func(context.Context, string, plan, int64) (Grant, error) // of claims, but in tests
+
+	failures    atomic.Int64   // attempts that failed
+	marksFail   atomic.Bool    // the last mark could not be written
+	slots       chan struct{}  // one for each write to the store, but for those of strictClaims
+	lockedSlots chan struct{}  // one more for a tag whose record was locked, taken first
+	wg          sync.WaitGroup // refills, and what Allocator.Run starts
+}
+
 // refillLocked starts a refill of b if one is wanted and none is under way.
-func (a *Allocator) refillLocked(b *buffer) {
+func (a *refills) refillLocked(b *buffer) {
 	if b.loading || a.ctx.Err() != nil {
 		return
 	}
-	if _, wanted := b.planLocked(time.Now(), &a.cfg); wanted {
+	if _, wanted := b.planLocked(time.Now(), a.cfg); wanted {
 		b.beginRefillLocked()
 		a.wg.Go(func() { a.refill(b) })
 	}
@@ -22,12 +49,12 @@ func (a *Allocator) refillLocked(b *buffer) {
 // refill owns the tag of b until nothing is wanted any more: it reserves, checks and
 // installs. After a failure it pauses and tries again, also if no request waits any more,
 // so that the tag recovers by itself.
-func (a *Allocator) refill(b *buffer) {
+func (a *refills) refill(b *buffer) {
 	attempt := 0 // failed ones in a row
 	for {
 		var err error
 		b.mu.Lock()
-		p, wanted := b.planLocked(time.Now(), &a.cfg)
+		p, wanted := b.planLocked(time.Now(), a.cfg)
 		if !wanted || b.gone || a.ctx.Err() != nil {
 			if b.rulesLocked().Paused {
 				a.recoveredLocked(b) // no refill would end the alerts of a tag that is paused
@@ -39,7 +66,7 @@ func (a *Allocator) refill(b *buffer) {
 		b.mu.Unlock()
 
 		if p.strict {
-			err = a.claim(b, min(firstClaim<<min(attempt, 10), lastClaim))
+			err = a.strict.claim(b, min(firstClaim<<min(attempt, 10), lastClaim))
 		} else {
 			err = a.reserve(b, p)
 		}
@@ -66,7 +93,7 @@ func (a *Allocator) refill(b *buffer) {
 }
 
 // acquire waits for one of the slots. The caller receives from slots to release it.
-func (a *Allocator) acquire(slots chan struct{}) error {
+func (a *refills) acquire(slots chan struct{}) error {
 	select {
 	case slots <- struct{}{}:
 		return nil
@@ -77,7 +104,7 @@ func (a *Allocator) acquire(slots chan struct{}) error {
 
 // reserve makes one attempt at the plan. After a conflict with another generator it
 // asks again, for as long as the attempt may take.
-func (a *Allocator) reserve(b *buffer, p plan) error {
+func (a *refills) reserve(b *buffer, p plan) error {
 	if p.locked {
 		if err := a.acquire(a.lockedSlots); err != nil {
 			return err
@@ -99,7 +126,7 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 		grant, err := a.ask(ctx, b.tag, p)
 		switch {
 		case err == nil && grant.Stored.Order == Strict: // learned just now
-			return a.serve(b, p, grant, Claimed{Tag: b.tag}, start)
+			return a.strict.serve(b, p, grant, Claimed{Tag: b.tag}, start)
 		case err == nil:
 			return a.install(b, p, grant, time.Since(start))
 		case errors.Is(err, ErrExhausted) && p.need > 1:
@@ -124,7 +151,7 @@ func (a *Allocator) reserve(b *buffer, p plan) error {
 }
 
 // ask sends one request to the store, and checks its answer.
-func (a *Allocator) ask(ctx context.Context, tag string, p plan) (Grant, error) {
+func (a *refills) ask(ctx context.Context, tag string, p plan) (Grant, error) {
 	// The order is the point: what was seen before the request must lie below its
 	// answer. What is seen later may lie above. So each request reads it again.
 	seen := a.Seen(tag)
@@ -147,7 +174,7 @@ func (a *Allocator) ask(ctx context.Context, tag string, p plan) (Grant, error) 
 }
 
 // advanced notes that the store went backwards and was moved up again.
-func (a *Allocator) advanced(b *buffer, moved *AdvancedError) {
+func (a *refills) advanced(b *buffer, moved *AdvancedError) {
 	a.cfg.Log.Warn("the store went backwards: max_id is moved up, and service goes on",
 		"tag", moved.Tag, "was", moved.Got, "now", moved.Seen)
 	b.mu.Lock()
@@ -157,7 +184,7 @@ func (a *Allocator) advanced(b *buffer, moved *AdvancedError) {
 
 // mark records how far the tag was reserved. A disk that fails or hangs makes the check
 // of the store weaker. The refill goes on, and the fault is logged once.
-func (a *Allocator) mark(tag string, end int64) {
+func (a *refills) mark(tag string, end int64) {
 	err := a.cfg.Index.Record(tag, end)
 	switch failed := err != nil; {
 	case a.marksFail.Swap(failed) == failed:
@@ -175,7 +202,7 @@ var errDiscarded = errors.New("the range must not be handed out: it is dropped")
 
 // install reports a grant to the other generators, takes it into memory, and ends the episodes
 // that a refill ends. The error is errDiscarded.
-func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duration) error {
+func (a *refills) install(b *buffer, p plan, grant Grant, elapsed time.Duration) error {
 	b.mu.Lock()
 	b.pending = grant.Range // from now on a peer's report of the same range is noticed
 	heard := b.heard
@@ -184,7 +211,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 	a.cfg.Push(grant.Stored)
 	for _, r := range heard { // pushed before the answer came
 		if r.Overlaps(grant.Range) {
-			a.overlap(b.tag, r, "")
+			a.follower.overlap(b.tag, r, "")
 		}
 	}
 
@@ -209,7 +236,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 		}
 		b.stepper.loaded(now, p.step)
 	}
-	a.refills.Add(1)
+	a.refilled.Add(1)
 	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})
 	a.ending(grant)
 	a.recoveredLocked(b)
@@ -223,7 +250,7 @@ func (a *Allocator) install(b *buffer, p plan, grant Grant, elapsed time.Duratio
 // exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are for the requests
 // that they are enough for, now or later. An operator who has changed the rules since the store was asked may have
 // raised the limit. Then the refill plans again.
-func (a *Allocator) exhaust(b *buffer, p plan) {
+func (a *refills) exhaust(b *buffer, p plan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rulesLocked().Version != p.rules {
@@ -247,7 +274,7 @@ func (b *buffer) exhaustedLocked(n int64) error {
 
 // paused reports whether the store refused because the tag is paused, and applies the rules that it named. If newer
 // ones are known by which the tag is not paused, the store has an old record, and the refill has failed.
-func (a *Allocator) paused(b *buffer, err error) bool {
+func (a *refills) paused(b *buffer, err error) bool {
 	refused, ok := errors.AsType[*PausedError](err)
 	if !ok {
 		return false
@@ -259,14 +286,14 @@ func (a *Allocator) paused(b *buffer, err error) bool {
 }
 
 // ending reports that 80 % of the tag's IDs are reserved.
-func (a *Allocator) ending(g Grant) {
+func (a *refills) ending(g Grant) {
 	if g.Ending {
 		a.cfg.Notify(g.Stored.NewEnding())
 	}
 }
 
 // failed notes that an attempt failed and when the next is due.
-func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
+func (a *refills) failed(b *buffer, err error, wait time.Duration) {
 	a.failures.Add(1)
 	now := time.Now()
 	b.mu.Lock()
@@ -287,7 +314,7 @@ func (a *Allocator) failed(b *buffer, err error, wait time.Duration) {
 
 // forgetUnknown drops b if it was never loaded, no request waits for it, and too many tags
 // fail. Callers can ask for any name while the store is away.
-func (a *Allocator) forgetUnknown(b *buffer) {
+func (a *refills) forgetUnknown(b *buffer) {
 	a.dropIf(b, func() bool {
 		return a.Failing().Tags > maxUnknown && b.stepper.base == 0 && b.waiters.n == 0
 	})

@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,15 +27,27 @@ func (e *QuotaError) Error() string {
 // Unwrap makes the error match ErrQuota.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
+// quotas applies the rules of operators to buffers. The lock of a buffer guards what it keeps there.
+type quotas struct {
+	alarms  *alarms
+	sharers atomic.Int64 // generators that share quotas, this one included
+}
+
+func newQuotas(al *alarms) *quotas {
+	q := &quotas{alarms: al}
+	q.sharers.Store(1)
+	return q
+}
+
 // Share makes quotas be shared by this many generators: each allows an equal part of the rate and of the burst. Until
 // it is called this generator has all.
-func (a *Allocator) Share(generators int) { a.sharers.Store(int64(max(generators, 1))) }
+func (a *quotas) Share(generators int) { a.sharers.Store(int64(max(generators, 1))) }
 
 // governLocked applies the rules of a tag. Rules of an older version than those in force change nothing. Rules of the
 // same version count if they are those of the current record: after a restore of the store a version may have been
 // given twice. When it returns, they are in force for all requests that come from then on. Requests that wait are
 // refused if the tag is paused, and those for which a new quota has no IDs.
-func (a *Allocator) governLocked(b *buffer, r Rules, current bool) {
+func (a *quotas) governLocked(b *buffer, r Rules, current bool) {
 	old := b.rulesLocked()
 	if r == old || r.Version < old.Version || r.Version == old.Version && !current {
 		return
@@ -54,12 +67,12 @@ func (a *Allocator) governLocked(b *buffer, r Rules, current bool) {
 	case old.Quota.PerSecond == 0 && r.Quota.PerSecond > 0:
 		a.admitWaitersLocked(b)
 	}
-	a.recountLocked(b)
+	a.alarms.recountLocked(b)
 }
 
 // admitWaitersLocked takes the IDs of the requests that wait from a new quota, and refuses those for which it has too
 // few. When a tag is loaded, requests came before its quota was known.
-func (a *Allocator) admitWaitersLocked(b *buffer) {
+func (a *quotas) admitWaitersLocked(b *buffer) {
 	now, sharers := time.Now(), a.sharers.Load()
 	b.rules.fill(now, sharers)
 	for w := b.waiters.first; w != nil; {
@@ -84,7 +97,7 @@ func (b *buffer) rulesLocked() Rules {
 }
 
 // admitLocked is the error of a request for n IDs that the rules refuse now.
-func (a *Allocator) admitLocked(b *buffer, n int64) error {
+func (a *quotas) admitLocked(b *buffer, n int64) error {
 	switch r := b.rules; {
 	case r == nil:
 		return nil

@@ -51,9 +51,21 @@ type strict struct {
 	released  chan struct{} // closed when that changes; nil: no claim was ever kept back
 }
 
+// strictClaims claims IDs of strict tags for the requests that wait:
+//
+//	refills.refill ── claim
+//	├── awaitHold             while an operator changes the record
+//	├── passOn                after conflicts
+//	├── write, probe          one compare-and-set of the record
+//	└── serve, refuseFirst    the requests that were queued before it
+type strictClaims struct {
+	*refills
+	claimSlots chan struct{} // one for each write of a tag that is known to be strict
+}
+
 // Hold keeps the claims of a strict tag back for d, or lets them go on with 0. An operator's write to the record could
 // lose to claims again and again. Uniqueness and order do not depend on it.
-func (a *Allocator) Hold(tag string, d time.Duration) {
+func (a *strictClaims) Hold(tag string, d time.Duration) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
 		return
@@ -69,7 +81,7 @@ func (a *Allocator) Hold(tag string, d time.Duration) {
 }
 
 // awaitHold waits while claims are kept back.
-func (a *Allocator) awaitHold(b *buffer) {
+func (a *strictClaims) awaitHold(b *buffer) {
 	for ok := true; ok; {
 		b.mu.Lock()
 		left, released := time.Until(b.strict.heldUntil), b.strict.released
@@ -90,7 +102,7 @@ var errUnclaimed = errors.New("no claim was confirmed in time")
 // that wait by then. After passOnAfter conflicts the requests are passed on to the generator that the record names: a
 // generator that is far from the store could lose to a near one for ever. Passing on never decides the order: the
 // other generator claims IDs after it has received the requests, and before it answers.
-func (a *Allocator) claim(b *buffer, timeout time.Duration) error {
+func (a *strictClaims) claim(b *buffer, timeout time.Duration) error {
 	c := Claimed{Tag: b.tag}
 	start, single := time.Now(), false
 	for wait := firstRace; ; wait = min(2*wait, lastRace) {
@@ -155,7 +167,7 @@ func (a *Allocator) claim(b *buffer, timeout time.Duration) error {
 // write makes one write, which takes what the requests need that wait when its turn has come. If none does, the plan
 // takes no IDs, and there is nothing more to do than to report the error. No turn is held while requests are passed on:
 // the turns of two generators that pass on to each other could all wait for a turn of the other one.
-func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p plan, grant Grant, err error) {
+func (a *strictClaims) write(b *buffer, single bool, timeout time.Duration) (p plan, grant Grant, err error) {
 	if err := a.acquire(a.claimSlots); err != nil {
 		return p, grant, err
 	}
@@ -179,7 +191,7 @@ func (a *Allocator) write(b *buffer, single bool, timeout time.Duration) (p plan
 }
 
 // probe ends the alerts of a tag for which no request waits any more, if the store can be written again.
-func (a *Allocator) probe(ctx context.Context, b *buffer) error {
+func (a *strictClaims) probe(ctx context.Context, b *buffer) error {
 	_, err := a.reserveIDs(ctx, b.tag, plan{}, a.Seen(b.tag))
 	if moved, went := errors.AsType[*AdvancedError](err); went {
 		a.advanced(b, moved)
@@ -195,7 +207,7 @@ func (a *Allocator) probe(ctx context.Context, b *buffer) error {
 }
 
 // passOn asks another generator to claim n IDs.
-func (a *Allocator) passOn(b *buffer, run string, n int64) (Grant, error) {
+func (a *strictClaims) passOn(b *buffer, run string, n int64) (Grant, error) {
 	begin, wait := time.Now(), passOnTime
 	b.mu.Lock()
 	if b.strict.via == run && begin.Before(b.strict.viaUntil) {
@@ -240,7 +252,7 @@ func (b *buffer) planStrictLocked(single bool) (p plan, wanted bool) {
 
 // serve hands out the IDs of a claim: to the requests of the plan that still wait, in their order. What is left is a
 // gap.
-func (a *Allocator) serve(b *buffer, p plan, grant Grant, c Claimed, start time.Time) error {
+func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start time.Time) error {
 	now := time.Now()
 	var served []*Waiter
 	defer func() { // after the lock was released
@@ -264,7 +276,7 @@ func (a *Allocator) serve(b *buffer, p plan, grant Grant, c Claimed, start time.
 	a.becomeStrictLocked(b)
 	a.ending(grant)
 	a.recoveredLocked(b)
-	a.refills.Add(1)
+	a.refilled.Add(1)
 	b.floor = grant.Last + 1
 	next, waited := grant.First, time.Duration(0)
 	for w := b.waiters.first; w != nil && w.number < p.before && w.n <= grant.Last-next+1; w = b.waiters.first {
@@ -304,14 +316,14 @@ func (s *strict) note(requests int, waited time.Duration) {
 }
 
 // becomeStrictLocked notes that the tag is strict.
-func (a *Allocator) becomeStrictLocked(b *buffer) {
+func (a *memory) becomeStrictLocked(b *buffer) {
 	if b.strict == nil {
 		a.strictNames.Store(b.tag, true)
 		b.strict = new(strict)
 		b.stepper.rebase(1) // the tag exists
 		// What memory has is from before the record was deleted by hand and made again in this order.
 		b.segments, b.left = nil, 0
-		a.recountLocked(b)
+		a.alarms.recountLocked(b)
 	}
 }
 
@@ -334,7 +346,7 @@ func passesOn(tag string) error {
 }
 
 // refuseFirst refuses the only request of a plan.
-func (a *Allocator) refuseFirst(b *buffer, p plan, err error) {
+func (a *strictClaims) refuseFirst(b *buffer, p plan, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rulesLocked().Version != p.rules {
@@ -376,10 +388,10 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 }
 
 // KnowStrict notes that a tag is strict, by the answer of another generator.
-func (a *Allocator) KnowStrict(tag string) { a.strictNames.Store(strings.Clone(tag), true) }
+func (a *memory) KnowStrict(tag string) { a.strictNames.Store(strings.Clone(tag), true) }
 
 // LastRun is the run that claimed IDs of a tag last, by a record that was read or heard a moment ago; empty: none was.
-func (a *Allocator) LastRun(tag string) string {
+func (a *strictClaims) LastRun(tag string) string {
 	s, _ := a.claims.latest.Get(tag)
 	return s.Last.Run
 }
@@ -387,7 +399,7 @@ func (a *Allocator) LastRun(tag string) string {
 // Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order.
 // The order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the
 // tag may have left memory.
-func (a *Allocator) Order(tag string) Order {
+func (a *memory) Order(tag string) Order {
 	if _, ok := a.strictNames.Load(tag); ok {
 		return Strict
 	}

@@ -21,7 +21,7 @@ const (
 
 // admin is what operators do with tags, and how they are listed. Its methods are those of the [Allocator] that has it.
 type admin struct {
-	of     *Allocator
+	of     *follower
 	cfg    *Config
 	claims *claims
 	listed atomic.Bool // the watch has brought all records once

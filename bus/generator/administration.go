@@ -38,18 +38,14 @@ const (
 //
 // Its methods are safe for concurrent use. It has no lock.
 type administration struct {
-	cfg      *Config
-	passing  *passing
-	requests *tasks // those that are worked on
-	slots    chan struct{}
-	observe  func(Answer)
-	serving  func() bool
-	// age is how old a request can be that is read now. See [away].
-	age func(now time.Time) (age time.Duration, settled bool)
-
-	// Set before the first request.
+	cfg       *Config
+	phase     *phase
+	link      *link
+	counts    *counts
+	passing   *passing
+	requests  *tasks // those that are worked on
+	slots     chan struct{}
 	endpoints []adminEndpoint
-	life      context.Context // of the work on all requests
 }
 
 // adminEndpoint is what answers the requests of one subject.
@@ -104,10 +100,10 @@ func (d *administration) heard(msg *nats.Msg) {
 		return strings.HasSuffix(msg.Subject, "."+e.name())
 	})
 	switch {
-	case i >= 0 && d.serving():
+	case i >= 0 && d.phase.serving.Load():
 		d.start(d.endpoints[i], msg, true)
 	case answerable(msg.Reply):
-		d.refuse(msg.Reply, d.begin(), d.named(errNotYet))
+		d.refuse(msg.Reply, newAnswer(AdminKind, NATS), d.named(errNotYet))
 	}
 }
 
@@ -116,7 +112,7 @@ func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
 	if !answerable(msg.Reply) {
 		return
 	}
-	a := d.begin()
+	a := newAnswer(AdminKind, NATS)
 	end, err := d.end(e, msg.Header, a.begun)
 	if err != nil {
 		d.refuse(msg.Reply, a, d.named(err))
@@ -147,11 +143,7 @@ func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
 func (d *administration) end(e adminEndpoint, header nats.Header, now time.Time) (time.Time, error) {
 	patience, err := readPatience(header.Get(wire.HeaderTimeout))
 	end := now.Add(patience - answerTime(patience))
-	if e.kind == change {
-		age, _ := d.age(now)
-		end = end.Add(-age)
-	}
-	if err == nil && !end.After(now) {
+	if err == nil && (!end.After(now) || e.kind == change && !d.link.away.settled(now)) {
 		err = errLate
 	}
 	return end, err
@@ -159,7 +151,7 @@ func (d *administration) end(e adminEndpoint, header nats.Header, now time.Time)
 
 // run returns the answer to a request.
 func (d *administration) run(e adminEndpoint, msg *nats.Msg, end time.Time, final bool) (*nats.Msg, error) {
-	ctx, cancel := context.WithDeadline(d.life, end)
+	ctx, cancel := context.WithDeadline(d.phase.life, end)
 	defer cancel()
 	if !time.Now().Before(end) { // a process that stood still may not have noticed that ctx is done
 		return nil, d.named(errLate)
@@ -175,30 +167,21 @@ func (d *administration) run(e adminEndpoint, msg *nats.Msg, end time.Time, fina
 	return d.passing.pass(ctx, e, msg.Data, failure)
 }
 
-func (d *administration) begin() Answer {
-	return Answer{Kind: AdminKind, Transport: NATS, begun: time.Now()}
-}
-
 func (d *administration) respond(reply string, a Answer, answer *nats.Msg) {
-	err := d.cfg.Conn.PublishMsg(&nats.Msg{Subject: reply, Header: answer.Header, Data: answer.Data})
-	switch {
-	case errors.Is(err, nats.ErrMaxPayload):
+	if most := d.cfg.Conn.MaxPayload(); int64(len(answer.Data)) > most {
 		d.refuse(reply, a, newError(bus.Internal,
-			"the answer has %d bytes, and a NATS message at most %d: raise max_payload", len(answer.Data), d.cfg.Conn.MaxPayload()))
+			"the answer has %d bytes, and a NATS message at most %d: raise max_payload", len(answer.Data), most))
 		return
-	case err != nil:
-		d.cfg.Log.Debug("a reply cannot be sent", "error", err)
 	}
-	d.observe(a)
+	d.link.send(&nats.Msg{Subject: reply, Header: answer.Header, Data: answer.Data})
+	d.counts.observe(a)
 }
 
 func (d *administration) refuse(reply string, a Answer, err error) {
 	e := toError(err)
-	if err := d.cfg.Conn.PublishMsg(errorMessage(e, reply)); err != nil {
-		d.cfg.Log.Debug("a reply cannot be sent", "error", err)
-	}
+	d.link.send(errorMessage(e, reply))
 	a.Reason = e.Reason
-	d.observe(a)
+	d.counts.observe(a)
 }
 
 // named returns the error of a request. One that is none of the allocator's is the store's. It names this generator if

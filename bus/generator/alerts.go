@@ -99,7 +99,8 @@ func (a *alerts) lookRecords(now time.Time) {
 	err, node := cmp.Or(a.cfg.Records.Err(), a.cfg.Unwritable()), a.cfg.Node
 	switch begins, ends := a.records.look(now, err != nil, recordsPatience); {
 	case begins:
-		a.cfg.Log.Error("the records of the tags are lost or cannot be written: IDs come from memory alone", "error", err)
+		a.cfg.Log.Error("the records of the tags are lost or cannot be written: IDs come from memory alone",
+			"error", err)
 		a.publish(newEvent("records.unavailable", node, node,
 			events.RecordsUnavailable{Node: node, Error: err.Error(), SinceMS: a.records.since.UnixMilli()}))
 	case ends:

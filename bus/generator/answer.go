@@ -65,8 +65,20 @@ type Answer struct {
 // Canceled is the reason of an [Answer] to a caller that has gone.
 const Canceled bus.Reason = "canceled"
 
-// counts counts the answers. Its methods are safe for concurrent use; the zero value is ready.
+// newAnswer begins the account of a request.
+func newAnswer(kind Kind, transport Transport) Answer {
+	return Answer{Kind: kind, Transport: transport, begun: time.Now()}
+}
+
+// counts counts the answers, and reports them to the observer. Its methods are safe for concurrent use.
+//
+//	service, administration ── served, refused, observe   the end of the account of a request
+//	queue, concealer ── overloaded
+//	state                                                 reads
 type counts struct {
+	cfg   *Config
+	alloc *allocator.Allocator
+
 	requests, ids atomic.Int64 // that were answered with IDs
 	borrowed      atomic.Int64 // requests that were answered with IDs of another generator
 	overloads     atomic.Int64 // see overloaded
@@ -90,15 +102,6 @@ func (c *counts) overloaded() {
 	}
 }
 
-func (c *counts) refused(reason bus.Reason) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.errors == nil {
-		c.errors = make(map[bus.Reason]int64)
-	}
-	c.errors[reason]++
-}
-
 // refusals returns the number of errors by reason.
 func (c *counts) refusals() map[bus.Reason]int64 {
 	c.mu.Lock()
@@ -116,42 +119,37 @@ func answerable(reply string) bool {
 		strings.HasPrefix(reply, wire.SubjectInbox+"."))
 }
 
-// answer begins the account of a request.
-func (g *Generator) answer(kind Kind, transport Transport) Answer {
-	return Answer{Kind: kind, Transport: transport, begun: time.Now()}
-}
-
 // served ends the account of a request that was answered, with n IDs.
-func (g *Generator) served(a Answer, n int64) {
-	g.counts.requests.Add(1)
-	g.counts.ids.Add(n)
+func (c *counts) served(a Answer, n int64) {
+	c.requests.Add(1)
+	c.ids.Add(n)
 	a.IDs = n
-	g.counts.streaks.served(a.Tag)
-	g.observe(a)
+	c.streaks.served(a.Tag)
+	c.observe(a)
 }
 
 // refused ends the account of a request that is answered with an error.
-func (g *Generator) refused(a Answer, err error) *bus.Error {
+func (c *counts) refused(a Answer, err error) *bus.Error {
 	e := toError(err)
 	a.Reason = e.Reason
-	defer g.observe(a)
-	g.counts.refused(e.Reason)
-	g.counts.streaks.refused(a.Tag, e.Reason, time.Now())
-	g.alloc.Refused(a.Tag, err)
-	return public(g.log, e, err)
+	defer c.observe(a)
+	c.mu.Lock()
+	if c.errors == nil {
+		c.errors = make(map[bus.Reason]int64)
+	}
+	c.errors[e.Reason]++
+	c.mu.Unlock()
+	c.streaks.refused(a.Tag, e.Reason, time.Now())
+	c.alloc.Refused(a.Tag, err)
+	return public(c.cfg.Log, e, err)
 }
 
 // observe reports the end of a request to the observer.
-func (g *Generator) observe(a Answer) {
-	if g.cfg.Observer != nil {
+func (c *counts) observe(a Answer) {
+	if c.cfg.Observer != nil {
 		a.Took = time.Since(a.begun)
-		g.cfg.Observer.Answered(a)
+		c.cfg.Observer.Answered(a)
 	}
-}
-
-// respond answers a request outside its callback.
-func (g *Generator) respond(reply string, body []byte) {
-	g.respondMsg(&nats.Msg{Subject: reply, Data: body})
 }
 
 // idsMessage is an answer with IDs of a tag of this order.
@@ -161,18 +159,4 @@ func idsMessage(reply string, order allocator.Order, body []byte) *nats.Msg {
 		msg.Header = nats.Header{bus.HeaderOrder: {bus.OrderStrict}}
 	}
 	return msg
-}
-
-// respondMsg sends an answer.
-func (g *Generator) respondMsg(msg *nats.Msg) {
-	if err := g.cfg.Conn.PublishMsg(msg); err != nil {
-		g.log.Debug("a reply cannot be sent", "error", err)
-	}
-}
-
-// refuse answers a request with an error, and returns that of the answer.
-func (g *Generator) refuse(reply string, a Answer, err error) *bus.Error {
-	e := g.refused(a, err)
-	g.respondMsg(errorMessage(e, reply))
-	return e
 }

@@ -16,9 +16,9 @@ const (
 	tooOld = 2 * time.Second
 	// gateFor is how long requests wait after a return for what the generator must learn.
 	gateFor = time.Second
-	// settles is how long after that an operator's change may still come that was sent before the return. A NATS server
-	// that stood still reads the connections of its clients in any order.
-	settles = time.Second
+	// settles is how long after a return an operator's change may still come that was sent before it: a NATS server
+	// that stood still reads the connections of its clients in any order. It is longer than gateFor.
+	settles = 2 * time.Second
 	// learnSoon and learnAgain are the pauses after a failed attempt to learn, while requests wait and afterwards.
 	learnSoon, learnAgain = 20 * time.Millisecond, time.Second
 	// deafAfter is how long it may be away until it reconnects, 4 s after the last heartbeat that came back.
@@ -84,13 +84,19 @@ func (l *lesson) shut(now moment) bool {
 // process ran. If it was away, it must learn what happened meanwhile, before it hands out IDs from memory.
 //
 // The methods are safe for concurrent use. Each looks first whether the contact was lost, because a process that stood
-// still does not notice it. Generator.watchAway calls tick and next, and does what next says.
+// still does not notice it:
+//
+//	group.hear ── came         an own heartbeat
+//	heartbeats ── send
+//	link.look ── reconnected
+//	learner.run ── tick, next, learned, relearn      next says what to do
+//	services ── isShut, drops, mustReopen, reopened  what becomes of requests; gates ── shutUntil
+//	others ── settled, missed, steadySince           what can be known of the others
 type away struct {
 	state    atomic.Int32              // contact; stored under mu
 	due      atomic.Pointer[time.Time] // the first moment at which the contact may be lost
 	connects atomic.Uint64             // how many reconnects are known
 	dropping atomic.Bool               // requests that are read now came while it was away
-	waiting  atomic.Int64              // requests that wait, see hold
 	work     chan struct{}             // holds one: call next
 
 	mu      sync.Mutex
@@ -105,9 +111,7 @@ type away struct {
 	lasted  time.Duration
 	lessons [lessons]lesson
 	round   int    // of lessons: an attempt that began in an earlier round does not count
-	unsure  bool   // it was away for longer than tooOld, and not stateHere since
-	before  moment // unsure: the newest heartbeat that had come back then
-	settled moment // when it last was stateHere after that
+	back    moment // when it last was stateBack after stateAway; zero: it never was
 	quiet   moment // no reconnect is needed before retry has passed since then
 	retry   time.Duration
 	stale   bool // requests went on without theRecords, and they are still missing
@@ -157,7 +161,7 @@ func (a *away) came(now moment, number uint64) {
 		a.echoed = sent
 	}
 	if contact(a.state.Load()) == stateAway && number > a.left {
-		a.steady = now
+		a.steady, a.back = now, now
 		a.missLocked(theRecords, now)
 		a.missLocked(theWorker, now)
 		a.becomeLocked(stateBack)
@@ -210,9 +214,7 @@ func (a *away) tick(now moment) {
 		a.ticked = now
 	}
 	a.dueLocked()
-	if a.waiting.Load() > 0 { // a gate opens by time
-		a.wakeLocked()
-	}
+	a.wakeLocked() // a gate opens by time
 }
 
 // decision is what next decides.
@@ -267,16 +269,8 @@ func (a *away) lookLocked(now moment) {
 	case silent > silentAfter && state != stateAway:
 		a.leaveLocked(now, silent)
 	case state == stateBack && !a.lessons[theRecords].shut(now) && !a.lessons[theWorker].shut(now):
-		if a.unsure {
-			a.unsure, a.settled = false, now
-		}
 		a.becomeLocked(stateHere)
 	}
-}
-
-// unsettledLocked reports whether messages may still come that were sent before it was away.
-func (a *away) unsettledLocked(now moment) bool {
-	return a.unsure || !a.settled.IsZero() && now.since(a.settled) < settles
 }
 
 // leaveLocked makes it away.
@@ -286,10 +280,6 @@ func (a *away) leaveLocked(now moment, lasted time.Duration) {
 	}
 	a.ticked, a.left, a.lasted = now, a.last, lasted
 	if lasted > tooOld {
-		if !a.unsettledLocked(now) {
-			a.before = a.echoed
-		}
-		a.unsure = true
 		a.dropping.Store(true)
 	}
 	a.missLocked(theRecords, moment{})
@@ -324,4 +314,77 @@ func (a *away) dueLocked() {
 		due = silent
 	}
 	a.due.Store(&due)
+}
+
+// isShut reports whether requests that came at this time wait. Each request looks.
+func (a *away) isShut(g gate, now time.Time) bool {
+	if contact(a.state.Load()) == stateHere {
+		if due := a.due.Load(); !now.After(*due) && !now.Round(0).After(due.Round(0)) {
+			return false
+		}
+	}
+	return a.shutUntil(g, at(now)) != nil
+}
+
+// shutUntil returns a channel that is closed when those that wait must look again; nil: the gate is open.
+func (a *away) shutUntil(g gate, now moment) <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(now)
+	if a.shutLocked(g, now) {
+		return a.changed
+	}
+	return nil
+}
+
+func (a *away) shutLocked(g gate, now moment) bool {
+	isAway := contact(a.state.Load()) == stateAway
+	if g == gateSnowflakes {
+		return isAway || a.lessons[theWorker].shut(now)
+	}
+	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)
+}
+
+// drops reports whether a request over NATS that is read now may have come while this generator was away for so long
+// that its caller has given up. It gets no answer, so that it uses up no IDs.
+func (a *away) drops(now time.Time) bool {
+	a.isShut(gateNATS, now) // looks
+	return a.dropping.Load()
+}
+
+// mustReopen reports whether the services must be opened again, so that NATS passes on only new requests.
+func (a *away) mustReopen() bool { return a.dropping.Load() && contact(a.state.Load()) != stateAway }
+
+// reopened notes that they were.
+func (a *away) reopened() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if contact(a.state.Load()) != stateAway { // else they will be again
+		a.dropping.Store(false)
+	}
+}
+
+// settled reports whether all is read that the others sent while this generator was away.
+func (a *away) settled(now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := at(now)
+	a.lookLocked(m)
+	return contact(a.state.Load()) != stateAway && (a.back.IsZero() || m.since(a.back) >= settles)
+}
+
+// steadySince returns since when this generator has heard all that the others sent. ok is false while it is away.
+func (a *away) steadySince(now time.Time) (since time.Time, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lookLocked(at(now))
+	return a.steady.Time, contact(a.state.Load()) != stateAway && !a.steady.IsZero()
+}
+
+// missed reports whether heartbeats of the others may have been missed, and not have come since.
+func (a *away) missed(now time.Time) bool {
+	since, ok := a.steadySince(now)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !ok || since != a.began.Time && now.Sub(since) < heartbeatExpires
 }

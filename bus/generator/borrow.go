@@ -21,12 +21,13 @@ import (
 // and the IDs are a gap.
 //
 //	service.borrow      asks the peers one after the other
-//	├── borrows.mayAsk   nobody had so many a moment ago: ask no one
+//	├── mayAsk           nobody had so many a moment ago: ask no one
 //	├── lenders          the peer that lent this tag last, then others, at most maxLenders
 //	├── takeFrom         wait 0: from the memory of the peer, or "no", and whether it can refill
 //	└── takeFrom         nobody had them: the peers that can refill, or did not answer, get borrowWait
+//	allocator (strict) ── passOn ── takeFrom
 //
-// A peer that is asked (heardTake) never asks another one.
+// A peer that is asked (lender.heard) never asks another one.
 
 const (
 	// borrowWithin is how old a request may be when IDs for it are still asked of others. With the answer it is less
@@ -61,12 +62,13 @@ type takeRequest struct {
 	Installation string `json:"installation"`
 }
 
-// takeSubject is where a run of a generator gets these. A later run under the same name has another one.
-func takeSubject(run string) string { return wire.SubjectTake + "." + run }
+// borrower asks peers for IDs, and remembers what they said. Its methods are safe for concurrent use.
+type borrower struct {
+	cfg        *Config
+	alloc      *allocator.Allocator
+	group      *group
+	membership *membership
 
-// borrows is what a generator remembers of the peers that it asked for IDs. Its methods are safe for concurrent use;
-// the zero value is empty.
-type borrows struct {
 	mu     sync.Mutex
 	of     map[string]borrowed  // by tag; no tag: snowflakes
 	failed map[string]time.Time // when a run did not answer
@@ -80,7 +82,7 @@ type borrowed struct {
 }
 
 // mayAsk reports whether anybody may have n IDs of a tag now.
-func (b *borrows) mayAsk(now time.Time, tag string, n int64) bool {
+func (b *borrower) mayAsk(now time.Time, tag string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known := b.of[tag]
@@ -88,14 +90,14 @@ func (b *borrows) mayAsk(now time.Time, tag string, n int64) bool {
 }
 
 // lender is the run that lent IDs of a tag last.
-func (b *borrows) lender(tag string) string {
+func (b *borrower) lender(tag string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.of[tag].lender
 }
 
 // note notes who lent IDs of a tag, or that nobody has n of them.
-func (b *borrows) note(now time.Time, tag, lender string, n int64) {
+func (b *borrower) note(now time.Time, tag, lender string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.of == nil || len(b.of) >= maxBorrowed {
@@ -109,7 +111,7 @@ func (b *borrows) note(now time.Time, tag, lender string, n int64) {
 }
 
 // hasFailed reports whether a run has just not answered.
-func (b *borrows) hasFailed(now time.Time, run string) bool {
+func (b *borrower) hasFailed(now time.Time, run string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at, ok := b.failed[run]
@@ -117,7 +119,7 @@ func (b *borrows) hasFailed(now time.Time, run string) bool {
 }
 
 // fail notes that a run did not answer.
-func (b *borrows) fail(now time.Time, run string) {
+func (b *borrower) fail(now time.Time, run string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.failed == nil {
@@ -130,21 +132,23 @@ func (b *borrows) fail(now time.Time, run string) {
 // lacksIDs reports whether an error says that this generator has no IDs for the request, which another one may have.
 func lacksIDs(err error) bool {
 	return slices.Contains([]bus.Reason{
-		bus.StoreUnavailable, bus.Overloaded, bus.TimedOut, bus.Exhausted, bus.Draining, bus.ClockBackwards, bus.NoWorkerID,
+		bus.StoreUnavailable, bus.Overloaded, bus.TimedOut, bus.Exhausted, bus.Draining,
+		bus.ClockBackwards, bus.NoWorkerID,
 	}, toError(err).Reason)
 }
 
 // mayBorrow reports whether another generator could have n IDs for a request.
 func (s *service) mayBorrow(a Answer, n int64) bool {
 	now := time.Now()
-	return now.Sub(a.begun) < borrowWithin && s.borrowing.Load() <= maxBorrowing && s.g.borrows.mayAsk(now, a.Tag, n) &&
-		s.g.group.anyPeer(now, time.Time{}, s.offers)
+	return now.Sub(a.begun) < borrowWithin && s.borrowing.Load() <= maxBorrowing && s.borrower.mayAsk(now, a.Tag, n) &&
+		s.group.anyPeer(now, time.Time{}, s.offers)
 }
 
 // borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
 // one.
 func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok bool) {
-	if !s.mayBorrow(a, n) { // else each request would put off the next question, and under load nobody would be asked again
+	// Else each request would put off the next question, and under load nobody would be asked again.
+	if !s.mayBorrow(a, n) {
 		return nil, false
 	}
 	s.borrowing.Add(1)
@@ -159,14 +163,14 @@ func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok 
 			}
 			var refills bool
 			var err error
-			if ranges, refills, err = s.g.takeFrom(ctx, run, tag, n, wait); err == nil {
-				s.g.borrows.note(time.Now(), tag, run, n)
+			if ranges, refills, err = s.borrower.takeFrom(ctx, run, tag, n, wait); err == nil {
+				s.borrower.note(time.Now(), tag, run, n)
 				if tag != "" { // they are in use, whatever the record says from now on
-					s.g.cfg.Index.Observe(tag, ranges[len(ranges)-1].Last+1)
+					s.cfg.Index.Observe(tag, ranges[len(ranges)-1].Last+1)
 				}
 				return true
 			}
-			s.g.log.Debug("another generator lends no IDs", "run", run, "tag", tag, "count", n, "error", err)
+			s.cfg.Log.Debug("another generator lends no IDs", "run", run, "tag", tag, "count", n, "error", err)
 			if refills {
 				refilling = append(refilling, run)
 			} else if errors.Is(err, context.DeadlineExceeded) {
@@ -175,37 +179,37 @@ func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok 
 		}
 		return false
 	}
-	if ask(s.g.lenders(tag, s.offers), 0) || ask(append(refilling, late...), borrowWait) {
+	if ask(s.borrower.lenders(tag, s.offers), 0) || ask(append(refilling, late...), borrowWait) {
 		return ranges, true
 	}
 	if ctx.Err() == nil {
-		s.g.borrows.note(time.Now(), tag, "", n)
+		s.borrower.note(time.Now(), tag, "", n)
 	}
 	return nil, false
 }
 
 // lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they are asked. Those
 // that have just not answered come last.
-func (g *Generator) lenders(tag string, offers func(heartbeat) bool) (runs []string) {
-	now, own := time.Now(), g.membership.installation()
+func (b *borrower) lenders(tag string, offers func(heartbeat) bool) (runs []string) {
+	now, own := time.Now(), b.membership.installation()
 	if own == "" { // it cannot know yet which peers have IDs of the same tags
 		return nil
 	}
-	first := g.borrows.lender(tag)
-	if g.Order(tag) == allocator.Strict {
-		first = cmp.Or(g.alloc.LastRun(tag), first)
+	first := b.lender(tag)
+	if b.alloc.Order(tag) == allocator.Strict {
+		first = cmp.Or(b.alloc.LastRun(tag), first)
 	}
 	rank := make(map[string]int)
-	for _, b := range g.group.present(now) {
-		if !offers(b) || b.Installation != own {
+	for _, peer := range b.group.present(now) {
+		if !offers(peer) || peer.Installation != own {
 			continue
 		}
-		runs = append(runs, b.ID)
+		runs = append(runs, peer.ID)
 		switch {
-		case g.borrows.hasFailed(now, b.ID):
-			rank[b.ID] = 1
-		case b.ID == first:
-			rank[b.ID] = -1
+		case b.hasFailed(now, peer.ID):
+			rank[peer.ID] = 1
+		case peer.ID == first:
+			rank[peer.ID] = -1
 		}
 	}
 	rand.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
@@ -215,21 +219,21 @@ func (g *Generator) lenders(tag string, offers func(heartbeat) bool) (runs []str
 
 // takeFrom takes n IDs from the peer of this run. With a wait the peer may refill. Without, it gives what it has in
 // memory, and refills says whether it could.
-func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait time.Duration) (
+func (b *borrower) takeFrom(ctx context.Context, run, tag string, n int64, wait time.Duration) (
 	ranges []bus.Range, refills bool, err error,
 ) {
 	ctx, cancel := context.WithTimeout(ctx, max(wait, lendWithin))
 	defer cancel()
-	req := takeRequest{tag, n, 0, g.membership.installation()}
+	req := takeRequest{tag, n, 0, b.membership.installation()}
 	if end, _ := ctx.Deadline(); wait > 0 {
 		req.WaitMS = max(time.Until(end).Milliseconds()*9/10, 1) // so that its refusal is heard
 	}
-	below := g.alloc.Seen(tag)
+	below := b.alloc.Seen(tag)
 	sent := time.Now()
-	msg, err := g.cfg.Conn.RequestWithContext(ctx, takeSubject(run), wire.Encode(req))
+	msg, err := b.cfg.Conn.RequestWithContext(ctx, wire.SubjectTake+"."+run, wire.Encode(req))
 	if err != nil {
 		if time.Since(sent) >= answerWithin {
-			g.borrows.fail(time.Now(), run)
+			b.fail(time.Now(), run)
 		}
 		return nil, false, err
 	}
@@ -244,23 +248,23 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait
 	// operator counts. It may have been set while the IDs were on their way, and this generator has confirmed that it
 	// hands out none below.
 	if msg.Header.Get(bus.HeaderOrder) == bus.OrderStrict {
-		g.alloc.KnowStrict(tag)
+		b.alloc.KnowStrict(tag)
 	} else {
-		below, _ = g.alloc.Forbids(tag)
+		below, _ = b.alloc.Forbids(tag)
 	}
 	if o := allocator.Order(msg.Header.Get(bus.HeaderOrder)); o.Domain() != "" {
 		t := allocator.Tag{Name: tag, Order: o, KeyID: msg.Header.Get(wire.HeaderKey)}
-		if err := g.cfg.Keys.Load(ctx, t); err != nil {
+		if err := b.cfg.Keys.Load(ctx, t); err != nil {
 			return nil, false, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)
 		}
 	}
-	_, rules := g.alloc.Forbids(tag) // as with the floor
+	_, rules := b.alloc.Forbids(tag) // as with the floor
 	left := n
 	for _, r := range ranges {
 		left -= r.Len()
 		if r.First < below || rules.Paused || rules.Left(r.Last) == 0 {
-			return nil, false, fmt.Errorf("it handed out %v, and an operator has forbidden that (IDs below %d, rules %+v)",
-				ranges, below, rules)
+			return nil, false, fmt.Errorf(
+				"it handed out %v, and an operator has forbidden that (IDs below %d, rules %+v)", ranges, below, rules)
 		}
 	}
 	if left != 0 {
@@ -271,14 +275,14 @@ func (g *Generator) takeFrom(ctx context.Context, run, tag string, n int64, wait
 
 // passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config]. One of another
 // installation has other IDs of the same tag, and one that stops would have to stay for the requests of others.
-func (g *Generator) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
+func (b *borrower) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
 	now := time.Now()
-	if g.borrows.hasFailed(now, run) || !g.group.anyPeer(now, now.Add(-heardLately), func(b heartbeat) bool {
-		return b.ID == run && b.Segment && b.Installation == g.membership.installation()
+	if b.hasFailed(now, run) || !b.group.anyPeer(now, now.Add(-heardLately), func(peer heartbeat) bool {
+		return peer.ID == run && peer.Segment && peer.Installation == b.membership.installation()
 	}) {
 		return none, errors.New("the generator that claimed last is not heard, or cannot claim IDs")
 	}
-	ranges, _, err := g.takeFrom(ctx, run, tag, n, borrowWait)
+	ranges, _, err := b.takeFrom(ctx, run, tag, n, borrowWait)
 	if err == nil && len(ranges) != 1 {
 		err = fmt.Errorf("another generator claimed %v, and was asked for one range", ranges)
 	}

@@ -11,7 +11,7 @@ import (
 
 // What nobody had is not asked for again for a moment, but fewer IDs are, and those of other tags.
 func TestNobodyIsAskedForAMoment(t *testing.T) {
-	var b borrows
+	var b borrower
 	now := time.Now()
 	b.note(now, "order", "", 100)
 	for _, c := range []struct {
@@ -39,21 +39,28 @@ func TestNobodyIsAskedForAMoment(t *testing.T) {
 	}
 }
 
+// borrowing is what the services of a generator without a connection use.
+func borrowing(installation string) *common {
+	b := &borrower{
+		cfg: new(Config), alloc: allocator.New(allocator.Config{}), group: newGroup("me"), membership: joined(installation)}
+	return &common{
+		cfg: b.cfg, alloc: b.alloc, group: b.group, membership: b.membership, borrower: b, link: new(link), counts: new(counts)}
+}
+
 // A request that comes while nobody is asked does not put off the next question. Else many of them would for ever.
 func TestNextQuestion(t *testing.T) {
-	g := &Generator{group: newGroup("me"), alloc: allocator.New(allocator.Config{})}
-	s, now := newSegments(g), time.Now()
-	g.borrows.note(now, "order", "", 1)
-	if _, ok := s.borrow(Answer{Tag: "order", begun: now}, "order", 1); ok || !g.borrows.of["order"].until.Equal(now.Add(askAgain)) {
-		t.Errorf("the next question is %v after a request", time.Until(g.borrows.of["order"].until))
+	c, now := borrowing(""), time.Now()
+	c.borrower.note(now, "order", "", 1)
+	_, ok := newSegments(c).borrow(Answer{Tag: "order", begun: now}, "order", 1)
+	if until := c.borrower.of["order"].until; ok || !until.Equal(now.Add(askAgain)) {
+		t.Errorf("the next question is %v after a request", time.Until(until))
 	}
 }
 
 // The peer that lent IDs of the tag last is asked first, and one that has just not answered last. One of another
 // installation, or that cannot serve, is not asked.
 func TestLenders(t *testing.T) {
-	g := &Generator{group: newGroup("me"), alloc: allocator.New(allocator.Config{})}
-	g.membership.identity.Store(&Identity{Installation: "own"})
+	g := borrowing("own")
 	offers := newSegments(g).offers
 	now := time.Now()
 	for i, flags := range []string{
@@ -65,15 +72,15 @@ func TestLenders(t *testing.T) {
 		g.group.hear(now, 0, fmt.Appendf(nil, `{"id":"run%02d","installation":"own","segment":true}`, i))
 	}
 	for i := range maxLenders + 2 {
-		g.borrows.fail(now, fmt.Sprintf("run%02d", i))
+		g.borrower.fail(now, fmt.Sprintf("run%02d", i))
 	}
-	g.borrows.note(now, "order", "run12", 1)
+	g.borrower.note(now, "order", "run12", 1)
 	if offers(heartbeat{Segment: true, Identity: Identity{Installation: "other"}}) {
 		t.Error("a peer of another installation counts as one that can serve")
 	}
 	firsts := make(map[string]bool)
 	for range 100 {
-		runs := g.lenders("order", offers)
+		runs := g.borrower.lenders("order", offers)
 		if len(runs) != maxLenders || runs[0] != "run12" {
 			t.Fatalf("asked are %v", runs)
 		}
@@ -90,11 +97,11 @@ func TestLenders(t *testing.T) {
 	if len(firsts) != maxLenders-3 {
 		t.Errorf("one of the others is asked more often: %v", firsts)
 	}
-	if g.borrows.hasFailed(now.Add(answeredLately), "run00") {
+	if g.borrower.hasFailed(now.Add(answeredLately), "run00") {
 		t.Error("a run counts as silent for ever")
 	}
 	g.membership.identity.Store(nil)
-	if runs := g.lenders("order", offers); runs != nil {
+	if runs := g.borrower.lenders("order", offers); runs != nil {
 		t.Errorf("before it has joined an installation it asks %v", runs)
 	}
 }

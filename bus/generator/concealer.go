@@ -108,7 +108,8 @@ func (c *concealer) conceal(tag string, numbers []bus.Range) ([]bus.Range, error
 	n := int64(0)
 	for _, r := range numbers {
 		if !p.Has(r.First) || !p.Has(r.Last) {
-			return nil, fmt.Errorf("the numbers %v are outside of the domain %s of the opaque tag %s", r, p.Domain(), tag)
+			return nil, fmt.Errorf("the numbers %v are outside of the domain %s of the opaque tag %s",
+				r, p.Domain(), tag)
 		}
 		n += r.Len()
 	}

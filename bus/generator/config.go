@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -91,4 +92,26 @@ type Config struct {
 
 	// Observer is for metrics. Default: none.
 	Observer Observer
+}
+
+// setDefaults sets the fields that have a default.
+func (c *Config) setDefaults() {
+	c.MaxWait = cmp.Or(c.MaxWait, allocator.DefaultMaxWait)
+	c.MaxWaiting = cmp.Or(c.MaxWaiting, allocator.DefaultMaxWaiting)
+	c.MaxStep = cmp.Or(c.MaxStep, allocator.DefaultMaxStep)
+	if c.Workers == nil {
+		c.Workers = c.Snowflake.Registry
+	}
+	if c.Unwritable == nil {
+		c.Unwritable = func() error { return nil }
+	}
+	if c.Keys == nil {
+		c.Keys = noKeys{}
+	}
+	if c.NATSErr == nil {
+		c.NATSErr = func() error { return nil }
+	}
+	if c.Snowflake.Clock == nil {
+		c.Snowflake.Clock = snowflake.SystemClock()
+	}
 }

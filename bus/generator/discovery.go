@@ -24,10 +24,12 @@ type discovery struct {
 // discover begins to answer.
 func discover(name, description, node string, q *queue) (*discovery, error) {
 	d := &discovery{
-		identity:    micro.ServiceIdentity{Name: name, ID: rand.Text(), Version: bus.Version(), Metadata: map[string]string{"node": node}},
+		identity: micro.ServiceIdentity{
+			Name: name, ID: rand.Text(), Version: bus.Version(), Metadata: map[string]string{"node": node}},
 		description: description, started: time.Now().UTC(), queue: q,
 	}
-	for verb, answer := range map[micro.Verb]func() any{micro.PingVerb: d.ping, micro.InfoVerb: d.info, micro.StatsVerb: d.stats} {
+	answers := map[micro.Verb]func() any{micro.PingVerb: d.ping, micro.InfoVerb: d.info, micro.StatsVerb: d.stats}
+	for verb, answer := range answers {
 		for _, of := range [][2]string{{}, {name}, {name, d.identity.ID}} {
 			subject, err := micro.ControlSubject(verb, of[0], of[1])
 			if err == nil {
@@ -55,13 +57,15 @@ func (d *discovery) ping() any {
 func (d *discovery) info() any {
 	i := micro.Info{ServiceIdentity: d.identity, Type: micro.InfoResponseType, Description: d.description}
 	for _, e := range d.endpoints() {
-		i.Endpoints = append(i.Endpoints, micro.EndpointInfo{Name: e.Name, Subject: e.Subject, QueueGroup: e.QueueGroup})
+		i.Endpoints = append(i.Endpoints,
+			micro.EndpointInfo{Name: e.Name, Subject: e.Subject, QueueGroup: e.QueueGroup})
 	}
 	return i
 }
 
 func (d *discovery) stats() any {
-	return micro.Stats{ServiceIdentity: d.identity, Type: micro.StatsResponseType, Started: d.started, Endpoints: d.endpoints()}
+	return micro.Stats{
+		ServiceIdentity: d.identity, Type: micro.StatsResponseType, Started: d.started, Endpoints: d.endpoints()}
 }
 
 // endpoints returns what the queue has counted.

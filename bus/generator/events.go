@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
@@ -58,15 +57,18 @@ func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
 	case allocator.Starved:
 		return newEvent("segment.starved", e.Tag, node, events.Starved{Node: node, Tag: e.Tag, Waiting: e.Waiting})
 	case allocator.Ending:
-		return newEvent("segment.ending", e.Tag, node, events.Ending{Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
+		return newEvent("segment.ending", e.Tag, node, events.Ending{
+			Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
 	case allocator.Regressed:
 		return newEvent("segment.regressed", e.Tag, node, events.Regressed{
-			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action, First: e.InDoubt.First, Last: e.InDoubt.Last})
+			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action,
+			First: e.InDoubt.First, Last: e.InDoubt.Last})
 	case allocator.Damaged:
 		return newEvent("tag.damaged", e.Tag, node, events.TagProblem{Node: node, Tag: e.Tag, Error: e.Err.Error()})
 	case allocator.Shadowed:
-		return newEvent("tag.shadowed", e.Tag, node, events.TagProblem{Node: node, Tag: e.Tag, Error: "the database has a row with the name of this tag, " +
-			"which is not in the database: the row is not served; delete it, or choose another name for it"})
+		return newEvent("tag.shadowed", e.Tag, node, events.TagProblem{
+			Node: node, Tag: e.Tag, Error: "the database has a row with the name of this tag, " +
+				"which is not in the database: the row is not served; delete it, or choose another name for it"})
 	case allocator.Recovered:
 		kind := "segment.recovered"
 		if e.Episode == "damaged" || e.Episode == "shadowed" {
@@ -118,7 +120,8 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	case snowflake.WorkerExpiring:
 		return of("worker.expiring", e.Held)
 	case snowflake.Ending:
-		return newEvent("worker.ending", key(e.Worker), node, events.WorkerEnding{Node: node, Worker: e.Worker, EndMS: e.End})
+		return newEvent("worker.ending", key(e.Worker), node, events.WorkerEnding{
+			Node: node, Worker: e.Worker, EndMS: e.End})
 	case snowflake.Recovered:
 		kind, about := "worker.recovered", key(e.Worker)
 		switch e.Episode {
@@ -135,23 +138,3 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 
 // key is a worker's number as the last token of an event's subject.
 func key(worker int64) string { return strconv.FormatInt(worker, 10) }
-
-// publish queues an event.
-func (g *Generator) publish(msg *nats.Msg) {
-	if g.cfg.Observer != nil {
-		g.cfg.Observer.EventPublished(msg.Header[wire.HeaderType][0])
-	}
-	g.publisher.publish(msg)
-}
-
-// publishEvent queues the event that [newEvent] makes.
-func (g *Generator) publishEvent(kind, key string, body any) {
-	g.publish(newEvent(kind, key, g.cfg.Node, body))
-}
-
-func (g *Generator) nodeEvent(what string) *nats.Msg {
-	msg := newEvent("node."+what, g.cfg.Node, g.cfg.Node,
-		events.Node{Node: g.cfg.Node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
-	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
-	return msg
-}

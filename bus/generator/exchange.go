@@ -39,13 +39,13 @@ const (
 //
 // Its methods are safe for concurrent use.
 type exchange struct {
-	cfg          *Config
-	alloc        *allocator.Allocator
-	group        *group
-	tasks        *tasks
-	installation func() string // empty: not joined yet
-	hearPeers    func(context.Context) error
-	life         context.Context // of the questions; set before the first one
+	cfg        *Config
+	phase      *phase
+	link       *link
+	group      *group
+	membership *membership
+	heartbeats *heartbeats
+	alloc      *allocator.Allocator
 
 	turn chan struct{} // one question is asked at a time
 
@@ -106,14 +106,8 @@ func (x *exchange) hold(tag string) (release func()) {
 }
 
 func (x *exchange) send(p pushed, reply string) {
-	p.Run, p.Installation = x.group.self, x.installation()
-	x.publish(wire.SubjectRecord, reply, wire.Encode(p))
-}
-
-func (x *exchange) publish(subject, reply string, body []byte) {
-	if err := x.cfg.Conn.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: body}); err != nil {
-		x.cfg.Log.Debug("a message to other generators cannot be sent", "subject", subject, "error", err)
-	}
+	p.Run, p.Installation = x.group.self, x.membership.installation()
+	x.link.send(&nats.Msg{Subject: wire.SubjectRecord, Reply: reply, Data: wire.Encode(p)})
 }
 
 // heardPush takes in a record of another generator, and answers if it asks for that.
@@ -131,17 +125,17 @@ func (x *exchange) heardPush(msg *nats.Msg) {
 		x.cfg.Log.Warn("a record of another generator cannot be read", "error", err)
 		return
 	}
-	own := x.installation()
+	own := x.membership.installation()
 	switch {
 	case p.Run == x.group.self:
-	case p.Installation != "" && own != "" && p.Installation != own: // one of the two installations ends, see checkRival
+	case p.Installation != "" && own != "" && p.Installation != own: // one of the two ends, see checkRival
 	case p.Hold != 0:
 		x.alloc.Hold(p.Record.Name, min(time.Duration(p.Hold)*time.Millisecond, maxHold))
 	default:
 		known := x.alloc.Push(allocator.Stored{Tag: p.Record, Revision: p.Revision})
 		x.alloc.Hold(p.Record.Name, 0)
 		if msg.Reply != "" {
-			x.publish(msg.Reply, "", wire.Encode(inForce{x.group.self, known}))
+			x.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(inForce{x.group.self, known})})
 		}
 	}
 }
@@ -176,14 +170,14 @@ func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocato
 // above. If one does not answer, that is logged. It is an error while all records are lost, because then that one may
 // know what nobody else does.
 func (x *exchange) askKnown(ctx context.Context, tag string) (allocator.Known, error) {
-	if err := x.hearPeers(ctx); err != nil {
+	if err := x.heartbeats.hearPeers(ctx); err != nil {
 		return allocator.Known{}, err
 	}
 	if len(x.group.present(time.Now())) == 0 {
 		return allocator.Known{}, nil
 	}
 	a, isNew := x.join(tag)
-	if isNew && !x.tasks.start(func() { x.ask(a) }) {
+	if isNew && !x.link.tasks.start(func() { x.ask(a) }) {
 		return allocator.Known{}, allocator.ErrClosed
 	}
 	select {
@@ -212,10 +206,12 @@ func (x *exchange) ask(a *asking) {
 	defer func() { <-x.turn }()
 	x.leave(a)
 	defer close(a.done)
-	ctx, cancel := context.WithTimeout(x.life, knowsTimeout)
+	ctx, cancel := context.WithTimeout(x.phase.life, knowsTimeout)
 	defer cancel()
 	question := wire.Encode(knowsQuestion{x.group.self, slices.Collect(maps.Keys(a.names))})
-	send := func(inbox string) { x.publish(wire.SubjectKnows, inbox, question) }
+	send := func(inbox string) {
+		x.link.send(&nats.Msg{Subject: wire.SubjectKnows, Reply: inbox, Data: question})
+	}
 	silent, _, err := x.poll(ctx, x.mayKnow, send, func(data []byte) (run string, again bool, err error) {
 		var answer knowsAnswer
 		if json.Unmarshal(data, &answer) == nil {
@@ -247,7 +243,7 @@ func (x *exchange) leave(a *asking) {
 
 // mayKnow reports whether a peer is of this installation. What one knows that has not joined yet is in its folder.
 func (x *exchange) mayKnow(b heartbeat) bool {
-	own := x.installation()
+	own := x.membership.installation()
 	return b.Installation == own || b.Witness == own
 }
 
@@ -274,7 +270,7 @@ func (x *exchange) poll(
 		for _, b := range here {
 			silent = append(silent, b.Node)
 		}
-		if _, settled := x.group.away.age(now); !settled { // it has yet to read what the peers sent while it was away
+		if !x.group.away.settled(now) { // it has yet to read what the peers sent while it was away
 			err = errSilent
 		}
 		return len(silent) == 0 && err == nil
@@ -318,13 +314,13 @@ func (x *exchange) heardKnows(msg *nats.Msg) {
 			answer.Known[name] = known
 		}
 	}
-	x.publish(msg.Reply, "", wire.Encode(answer))
+	x.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(answer)})
 }
 
 // leads reports whether this generator compares the database with the records: the one with the lowest run does, of
 // those for which the last comparison was a success.
 func (x *exchange) leads() bool {
-	own := x.installation()
+	own := x.membership.installation()
 	return !x.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
 		return b.Polls && b.ID < x.group.self && b.Installation == own
 	})

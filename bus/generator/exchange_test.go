@@ -9,6 +9,15 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
+// joined is the membership of a generator that has joined an installation; empty: it has not.
+func joined(installation string) *membership {
+	m := new(membership)
+	if installation != "" {
+		m.identity.Store(&Identity{Installation: installation})
+	}
+	return m
+}
+
 // While one question is under way, the next one collects names, up to a bound.
 func TestQuestions(t *testing.T) {
 	t.Parallel()
@@ -35,7 +44,7 @@ func TestWhoMustAnswer(t *testing.T) {
 	t.Parallel()
 	own := Identity{Installation: "own"}
 	var got []string
-	x := &exchange{installation: func() string { return "own" }}
+	x := &exchange{membership: joined("own")}
 	for _, b := range []heartbeat{
 		{Node: "a", ID: "1", Identity: own}, {Node: "b", ID: "2", Witness: "own"}, {Node: "c", ID: "3"},
 		{Node: "d", ID: "4", Identity: Identity{Installation: "other"}}, {Node: "e", ID: "5", Witness: "other"},
@@ -65,7 +74,7 @@ func TestLeads(t *testing.T) {
 			heartbeat{ID: "b", Polls: true, Identity: Identity{Installation: "other"}}, 0, true},
 		"a higher run": {heartbeat{ID: "d", Polls: true, Identity: own}, 0, true},
 	} {
-		x := &exchange{group: newGroup("c"), installation: func() string { return "own" }}
+		x := &exchange{group: newGroup("c"), membership: joined("own")}
 		if !x.leads() {
 			t.Error("alone it does not lead")
 		}

@@ -4,287 +4,238 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"log/slog"
-	"sync/atomic"
+	"os"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
-
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/nats-io/nats.go"
 )
 
-// Generator answers requests for IDs on one connection. All that it starts has ended when Run
-// returns:
+// Generator answers requests for IDs on one connection. It makes its parts, starts and stops them, and enters the queue
+// groups; each part is a type with a comment of its own. All that it starts has ended when Run returns:
 //
 //	Run
 //	├── publisher.run     publishes events on the stream
 //	├── lostAlerts.run    publishes which peers are lost
-//	├── keys.run          looks whether the keys of opaque tags are there
-//	├── watchAway         brings the records up to date after the generator was away, and verifies its worker
+//	├── keyCheck.run      looks whether the keys of opaque tags are there
+//	├── learner.run       brings the records up to date after the generator was away, and verifies its worker
 //	├── queue.run         reads the requests of a service; there are two
-//	├── work              prepare (installation, store, tags; retried until
-//	│                     done), then allocator.Run (follows the tags; refills; loads ahead)
-//	├── runFlakes         keeps a worker
+//	├── preparation.run   prepares (installation, store, tags; retried until
+//	│                     done), and runs the allocator (follows the tags; refills; loads ahead)
+//	├── flakes.run        keeps a worker
 //	└── serve             heartbeats; leaves and enters the queue groups; moves to another NATS server; alerts
 //	    └── services      leaf; leaf-segment and leaf-snowflake while they can be served
 //	        └── requests  a goroutine for each request that waits, or asks the store
 type Generator struct {
-	cfg  Config
-	log  *slog.Logger
-	made time.Time
-
-	alloc     *allocator.Allocator
-	flakes    *snowflake.Generator
-	publisher *publisher
+	cfg   Config
+	log   *slog.Logger
+	made  time.Time
+	phase *phase
+	link  *link
+	tasks tasks // in the background
 
 	// The other generators.
-	group      *group       // which generators run, and what they can serve
-	spreading  spreading    // over the NATS servers
-	heardPeers atomic.Int64 // when it had last heard all that run, Unix ns
-	exchange   *exchange    // of records
-	membership membership   // of the installation
+	group      *group      // which generators run, and what they can serve
+	heartbeats *heartbeats // to them and from them
+	membership *membership // of the installation
+	exchange   *exchange   // of records
+	spreading  *spreading  // over the NATS servers
+	lender     *lender     // to other generators
+	handover   *handover   // to other generators, and from them
 
 	// Serving.
+	alloc                *allocator.Allocator
+	flakes               *flakes
 	segments, snowflakes *service
-	counts               counts
-	borrows              borrows         // from other generators
-	rooms                rooms           // for what others hand over
-	requests             tasks           // requests that wait, or ask the store
-	concealer            *concealer      // of opaque tags
-	tasks                tasks           // in the background
-	life                 context.Context // of tasks
 	subscriptions        *subscriptions
-	phase                phase
-	failed               chan error    // why Run must end; holds one
-	changed              chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
-	alerts               *alerts       // owned by Run
+	concealer            *concealer // of opaque tags
+	requests             tasks      // requests that wait, or ask the store
+	preparation          *preparation
+	learner              *learner
+	publisher            *publisher
+	alerts               *alerts // owned by Run
 
 	// For operators.
 	admin   *administration
-	tags    *tagAdmin
 	workers *workerAdmin
 	keys    *keyCheck
 	state   *state
 }
 
-// phase is how far the generator is, between its start and its stop.
-type phase struct {
-	opened   atomic.Bool           // the store is open
-	prepared atomic.Bool           // the store is open, and the tags of the start exist
-	unready  atomic.Pointer[error] // why the last step of the preparation failed; nil: none did
-	serving  atomic.Bool           // NATS has confirmed the subscriptions, and Run has not failed
-	begun    chan struct{}         // closed when serving was first true
-	draining atomic.Bool
-	refusing atomic.Bool // it drains, and hears no other generator
-}
-
 // New returns a generator that does nothing until Run is called.
 func New(cfg Config) *Generator {
-	cfg.MaxWait = cmp.Or(cfg.MaxWait, allocator.DefaultMaxWait)
-	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, allocator.DefaultMaxWaiting)
-	cfg.MaxStep = cmp.Or(cfg.MaxStep, allocator.DefaultMaxStep)
-	if cfg.Workers == nil {
-		cfg.Workers = cfg.Snowflake.Registry
-	}
-	if cfg.Unwritable == nil {
-		cfg.Unwritable = func() error { return nil }
-	}
-	if cfg.Keys == nil {
-		cfg.Keys = noKeys{}
-	}
 	embedded := cfg.NATSErr != nil
-	if !embedded {
-		cfg.NATSErr = func() error { return nil }
-	}
-	if cfg.Snowflake.Clock == nil {
-		cfg.Snowflake.Clock = snowflake.SystemClock()
-	}
+	cfg.setDefaults()
 	g := &Generator{
-		cfg: cfg, log: cfg.Log, made: time.Now(), group: newGroup(rand.Text()),
-		failed: make(chan error, 1), changed: make(chan struct{}, 1), phase: phase{begun: make(chan struct{})},
+		cfg: cfg, log: cfg.Log, made: time.Now(), phase: newPhase(), group: newGroup(rand.Text()), alerts: new(alerts),
+		exchange: new(exchange), spreading: new(spreading), workers: new(workerAdmin),
 	}
-	g.concealer = newConcealer(cfg.Keys, cfg.Conn, g.counts.overloaded)
-	g.spreading.g, g.spreading.after = g, cmp.Or(cfg.spreadAfter, spreadAfter)
-	m := &g.membership
-	m.cfg, m.peers, m.hearPeers, m.fail, m.joined = &g.cfg, g.group, g.hearPeers, g.fail, make(chan struct{})
-	m.announce = func() { g.sendHeartbeat(false) }
+	g.heartbeats = &heartbeats{cfg: &g.cfg, changed: make(chan struct{}, 1)}
+	g.membership = &membership{
+		cfg: &g.cfg, phase: g.phase, group: g.group, heartbeats: g.heartbeats, joined: make(chan struct{})}
+	g.link = &link{cfg.Conn, cfg.Log, g.group.away, &g.tasks}
+	g.subscriptions = &subscriptions{conn: cfg.Conn, log: cfg.Log, phase: g.phase}
 	g.publisher = newPublisher(cfg.JS, g.membership.openEvents, cfg.Log)
-	g.subscriptions = &subscriptions{conn: cfg.Conn, log: cfg.Log, serving: g.phase.serving.Load, fail: g.fail}
-	g.flakes = g.newFlakes()
-	g.segments, g.snowflakes = newSegments(g), newSnowflakes(g)
-	g.exchange = &exchange{
-		cfg: &g.cfg, group: g.group, tasks: &g.tasks, installation: g.membership.installation, hearPeers: g.hearPeers, turn: make(chan struct{}, 1),
-	}
+	g.publisher.observer = cfg.Observer
+	publish := g.publisher.publish
+	g.flakes = newFlakes(&g.cfg, g.phase, g.link, g.membership, g.group, g.heartbeats, publish)
+
+	// Serving.
+	counts := &counts{cfg: &g.cfg}
+	borrower := &borrower{cfg: &g.cfg, group: g.group, membership: g.membership}
+	gates := &gates{cfg: &g.cfg, away: g.group.away}
+	g.concealer = newConcealer(cfg.Keys, cfg.Conn, counts.overloaded)
 	g.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,
 		Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
 		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.exchange.leads,
-		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: g.passOn, Starting: g.notPrepared,
+		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: borrower.passOn, Starting: g.phase.notPrepared,
 		Notify: func(e allocator.Event) {
-			g.counts.streaks.reserved(e)
+			counts.streaks.reserved(e)
 			if cfg.Observer != nil {
 				observe(cfg.Observer, e)
 			}
 			if _, ok := e.(allocator.Claimed); !ok {
-				g.publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
+				publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
 			}
 		},
-		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep, Outlast: cfg.Outlast,
+		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
+		Outlast: cfg.Outlast,
 	})
-	g.exchange.alloc = g.alloc
-	g.alerts = &alerts{
-		cfg: &g.cfg, alloc: g.alloc, opened: g.phase.opened.Load, publish: g.publish, natsWasWell: cfg.NATSErr() == nil,
-		crowded: func(now time.Time) error { return g.spreading.err(now, g.group.self, cfg.Conn.ConnectedServerName()) },
+	counts.alloc, borrower.alloc = g.alloc, g.alloc
+	common := &common{
+		cfg: &g.cfg, phase: g.phase, link: g.link, subscriptions: g.subscriptions, group: g.group, gates: gates,
+		membership: g.membership, heartbeats: g.heartbeats, alloc: g.alloc, flakes: g.flakes, borrower: borrower,
+		concealer: g.concealer, counts: counts, requests: &g.requests, moving: g.spreading.moving.Load,
 	}
-	g.forOperators(embedded)
+	g.segments, g.snowflakes = newSegments(common), newSnowflakes(common)
+
+	// The other generators.
+	*g.heartbeats = heartbeats{
+		cfg: &g.cfg, link: g.link, group: g.group, membership: g.membership, alloc: g.alloc, flakes: g.flakes,
+		segments: g.segments, snowflakes: g.snowflakes, spreading: g.spreading, changed: g.heartbeats.changed,
+	}
+	*g.exchange = exchange{
+		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
+		alloc: g.alloc, turn: make(chan struct{}, 1),
+	}
+	*g.spreading = spreading{
+		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
+		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
+		after: cmp.Or(cfg.spreadAfter, spreadAfter),
+	}
+	g.lender = &lender{
+		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc,
+		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
+	}
+	g.handover = &handover{
+		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc, borrower: borrower,
+		offers: g.segments.offers,
+	}
+
+	// For operators.
+	passing := &passing{cfg.Conn, g.group, g.membership}
+	*g.workers = workerAdmin{cfg: &g.cfg, flakes: g.flakes, group: g.group, heartbeats: g.heartbeats, publish: publish}
+	tags := &tagAdmin{
+		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, publish: publish}
+	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
+	g.keys = &keyCheck{cfg: &g.cfg, alloc: g.alloc}
+	host, _ := os.Hostname()
+	g.state = &state{
+		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
+		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, keys: g.keys,
+		publisher: g.publisher, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
+	}
+	g.admin = &administration{
+		cfg: &g.cfg, phase: g.phase, link: g.link, counts: counts, passing: passing, requests: &g.requests,
+		slots:     make(chan struct{}, maxAdmin),
+		endpoints: endpoints(tags, losses, g.workers, g.state),
+	}
+
+	// The loops.
+	g.preparation = &preparation{
+		cfg: &g.cfg, phase: g.phase, alloc: g.alloc, membership: g.membership, tags: tags, ready: func() {
+			publish(g.nodeEvent("started"))
+			signal(g.heartbeats.changed)
+		}}
+	g.learner = &learner{
+		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, flakes: g.flakes, publisher: g.publisher,
+		heartbeats: g.heartbeats,
+	}
+	*g.alerts = alerts{
+		cfg: &g.cfg, alloc: g.alloc, opened: g.phase.opened.Load, publish: publish, natsWasWell: cfg.NATSErr() == nil,
+		crowded: g.spreading.err,
+	}
 	return g
 }
 
-// Run serves until the context is done, and then drains: it leaves its queue groups, answers
-// all requests that it has accepted, publishes its events and closes the connection. Run fails
-// if the generator does not belong here, does not hear its peers, is refused by the registry of workers
-// (see [snowflake.ErrRefused]), or if its connection is closed for good. Then it refuses
-// requests that wait at once.
-func (g *Generator) Run(ctx context.Context) error {
-	r := new(run)
-	g.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	g.admin.life, g.exchange.life = g.life, g.life
-	g.subscriptions.watch()
-	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
-	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
-	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
-	r.events = background(g.publisher.run)
-	alerts := &lostAlerts{node: g.cfg.Node, js: g.cfg.JS, observer: g.cfg.Observer, log: g.log, group: g.group}
-	r.lost = background(alerts.run)
-	r.keys = background(g.keys.run)
-	r.away = background(func(ctx context.Context) { g.watchAway(ctx, connected) })
-	r.segments, r.snowflakes = background(g.segments.queue.run), background(g.snowflakes.queue.run)
-	err := g.listen()
-	if err == nil { // otherwise neither work nor flakes must begin
-		r.work = background(g.work)
-		r.flakes = background(g.runFlakes)
-		err = g.serve(ctx, r, status)
-	}
-	g.stop(r, err)
-	return err
+// nodeEvent is the event that this generator has started or stopped.
+func (g *Generator) nodeEvent(what string) *nats.Msg {
+	node := g.cfg.Node
+	msg := newEvent("node."+what, node, node, events.Node{
+		Node: node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
+	return msg
 }
 
-// run is what stop must end.
-type run struct {
-	events, lost, keys, away, segments, snowflakes, work, flakes stopper
-	leaf                                                         micro.Service // nil: not added yet
-	endLife                                                      context.CancelFunc
-	closed                                                       <-chan nats.Status
+// Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP server in the generator's
+// process. It waits for them if it must. An error is a *[bus.Error], or the context's.
+func (g *Generator) Take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
+	return g.segments.take(ctx, tag, n)
 }
 
-// stop ends everything that was started. why is the error that ended the generator; nil: the
-// context ended it.
-func (g *Generator) stop(r *run, why error) {
-	if why != nil {
-		g.phase.serving.Store(false)
-	}
-	g.phase.draining.Store(true)
-	g.sendHeartbeat(false)
-	heartbeats := background(g.sendHeartbeats)
-	// Leave, so that no new requests come, and finish those that are here. A generator that failed must not reserve for
-	// these.
-	ctx, cancel := g.drainTime()
-	defer cancel()
-	if why == nil {
-		g.awaitOthers(ctx)
-	}
-	g.leave(ctx, r)
-	if why == nil {
-		g.requests.wait(ctx)
-		r.work.stop() // no refill brings more
-		g.handOver(ctx)
-		g.requests.wait(ctx) // those that came meanwhile borrow
-	}
+// Order returns the order of a tag whose IDs this generator has handed out; of other tags it may not know it.
+func (g *Generator) Order(tag string) allocator.Order { return g.alloc.Order(tag) }
 
-	// Refuse the requests that still wait.
-	r.lost.stop()
-	r.keys.stop()
-	r.work.stop()
-	r.flakes.stop()
-	r.away.stop()
-	g.group.away.end()
-	r.endLife()
-	g.requests.close()
-	g.tasks.close()
-
-	if g.phase.prepared.Load() { // so the start was published
-		g.publish(g.nodeEvent("stopped"))
-	}
-	r.events.stop()
-	heartbeats.stop()
-	g.sendHeartbeat(true) // not before: until here a change of max_id waits for this generator
-	// The last callbacks are answered from memory while the connection drains.
-	if err := g.cfg.Conn.Drain(); err == nil {
-		<-r.closed
-	}
-	r.segments.stop()
-	r.snowflakes.stop()
-	if err := g.flakes.Close(); err != nil {
-		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the time that the file reserves",
-			"error", err)
-	}
+// Snowflakes returns n snowflakes as leaf.snowflake does. Otherwise it is like Take.
+func (g *Generator) Snowflakes(ctx context.Context, n int64) ([]bus.Range, error) {
+	return g.snowflakes.take(ctx, "", n)
 }
 
-// leave leaves all queue groups, and waits until the requests that NATS has passed on are answered, or wait.
-func (g *Generator) leave(ctx context.Context, r *run) {
-	defer g.phase.refusing.Store(false) // what still comes is answered
-	var err error
-	if r.leaf != nil {
-		err = r.leaf.Stop()
+// Decode returns the parts of a snowflake in decimal. An error is a *[bus.Error].
+func (g *Generator) Decode(text string) (bus.Decoded, error) {
+	id, ok := wire.ParseID([]byte(text))
+	if !ok {
+		return bus.Decoded{}, badRequest("%s is not a snowflake: send its decimal number", wire.Quote([]byte(text)))
 	}
-	g.segments.close()
-	g.snowflakes.close()
-	if err := errors.Join(err, g.flushConn()); err != nil {
-		g.log.Warn("the queue groups could not be left in order", "error", err) // NATS is away
+	p, err := g.cfg.Snowflake.Layout.Decode(id)
+	if err != nil {
+		return bus.Decoded{}, toError(err)
 	}
-	until(ctx, g.left)
+	return bus.Decoded{
+		ID: bus.ID(id), Time: time.UnixMilli(p.UnixMS).UTC().Format(snowflake.TimeFormat),
+		UnixMS: p.UnixMS, Worker: p.Worker, Sequence: p.Sequence,
+	}, nil
 }
 
-// left reports whether the queue groups are left, and all their requests were handled.
-func (g *Generator) left() bool { return g.segments.queue.left() && g.snowflakes.queue.left() }
+// Initialised reports whether the store has been opened, and the tags of the start exist.
+func (g *Generator) Initialised() bool { return g.phase.prepared.Load() }
 
-// degradedDrain is how long requests wait at the end of a generator that has lost its
-// embedded NATS server. Hardly any is answered, and the next start must not be late.
-const degradedDrain = time.Second
-
-// drainTime is the time for the answers to the requests that were accepted.
-func (g *Generator) drainTime() (context.Context, context.CancelFunc) {
-	most := g.cfg.DrainTimeout
-	if g.alerts.nats.reported && g.cfg.NATSErr() != nil {
-		most = min(most, degradedDrain)
+// Wanted reports whether requests of a kind should come to this generator, as service does for
+// NATS: it can answer them with IDs, or hears of no other generator that can.
+func (g *Generator) Wanted(kind Kind) bool {
+	s := g.segments
+	if kind == SnowflakeKind {
+		s = g.snowflakes
 	}
-	return context.WithTimeout(context.Background(), most)
-}
-
-// stopper stops what runs in the background, and waits until it has ended. The zero value
-// stops nothing.
-type stopper struct {
-	cancel context.CancelFunc
-	done   <-chan struct{}
-}
-
-// background runs f until it is stopped.
-func background(f func(context.Context)) stopper {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(ctx)
-	}()
-	return stopper{cancel, done}
-}
-
-func (s stopper) stop() {
-	if s.cancel != nil {
-		s.cancel()
-		<-s.done
+	if !g.phase.serving.Load() || g.phase.draining.Load() {
+		return false
 	}
+	if s.healthy() == nil {
+		return true
+	}
+	// A generator that is cut off hears no peer.
+	return g.link.hears() && !g.group.anyPeer(time.Now(), time.Time{}, s.offers)
 }
+
+// State returns the generator's state.
+func (g *Generator) State() admin.State { return g.state.whole() }
+
+// Readiness says whether the generator has all that its configuration names.
+func (g *Generator) Readiness() admin.Readiness { return g.state.readiness() }

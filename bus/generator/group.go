@@ -79,7 +79,8 @@ type group struct {
 type member struct {
 	heartbeat
 	heard time.Time
-	// held is the last worker that it held and did not lose; nil: none. It gives the worker up before its last heartbeat.
+	// held is the last worker that it held and did not lose; nil: none. It gives the worker up before its last
+	// heartbeat.
 	held *int64
 	// ahead is by how many ms this generator's clock was ahead of the peer's when each of the last
 	// heartbeats arrived. The way of a heartbeat adds to it, so the least is nearest.

@@ -18,7 +18,7 @@ import (
 // A generator that stops hands its unused IDs over to its peers, so that they are no gap.
 //
 //	Generator.stop
-//	└── handOver          for each peer that can serve, and for some tags at a time:
+//	└── handover.run      for each peer that can serve, and for some tags at a time:
 //	    ├── room.<run>    names of tags → those that the peer has room for, and a token (heardRoom)
 //	    └── give.<run>    the ranges, once, after they have left memory; the token is good for one (heardGive)
 //
@@ -61,106 +61,115 @@ type giveReply struct {
 	IDs int64 `json:"ids"`
 }
 
-// rooms are those that wait for IDs, by token. Its methods are safe for concurrent use; the zero value is empty.
-type rooms struct {
-	mu sync.Mutex
-	of map[string]heldRoom
+// handover hands IDs over at a stop, and takes over those of peers. Its methods are safe for concurrent use.
+type handover struct {
+	cfg        *Config
+	phase      *phase
+	link       *link
+	membership *membership
+	alloc      *allocator.Allocator
+	borrower   *borrower // knows the peers that can serve
+	offers     func(heartbeat) bool
+
+	mu    sync.Mutex
+	rooms map[string]heldRoom // that wait for IDs, by token
 }
 
+// heldRoom is a room since it was offered.
 type heldRoom struct {
 	*allocator.Room
 	made moment
 }
 
 // open keeps a room, and returns its token; empty: there are too many.
-func (r *rooms) open(now time.Time, room *allocator.Room) (token string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	maps.DeleteFunc(r.of, func(_ string, h heldRoom) bool { return at(now).since(h.made) > giveWithin })
-	if len(r.of) >= maxRooms {
+func (h *handover) open(now time.Time, room *allocator.Room) (token string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.rooms, func(_ string, r heldRoom) bool { return at(now).since(r.made) > giveWithin })
+	if len(h.rooms) >= maxRooms {
 		return ""
 	}
-	if r.of == nil {
-		r.of = make(map[string]heldRoom)
+	if h.rooms == nil {
+		h.rooms = make(map[string]heldRoom)
 	}
 	token = rand.Text()
-	r.of[token] = heldRoom{room, at(now)}
+	h.rooms[token] = heldRoom{room, at(now)}
 	return token
 }
 
 // take returns the room of a token once, if it is not too old; nil: there is none.
-func (r *rooms) take(now time.Time, token string) *allocator.Room {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h, ok := r.of[token]
-	delete(r.of, token)
-	if !ok || at(now).since(h.made) > giveWithin {
+func (h *handover) take(now time.Time, token string) *allocator.Room {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r, ok := h.rooms[token]
+	delete(h.rooms, token)
+	if !ok || at(now).since(r.made) > giveWithin {
 		return nil
 	}
-	return h.Room
+	return r.Room
 }
 
 // receives reports whether this generator takes IDs over: it serves, is of the same installation, and knows what
 // operators have set.
-func (g *Generator) receives(installation string) bool {
-	return g.phase.serving.Load() && !g.phase.draining.Load() && installation == g.membership.installation() &&
-		!g.group.away.isShut(gateNATS, time.Now())
+func (h *handover) receives(installation string) bool {
+	return h.phase.serving.Load() && !h.phase.draining.Load() && installation == h.membership.installation() &&
+		!h.link.away.isShut(gateNATS, time.Now())
 }
 
 // heardRoom makes room for what a peer wants to hand over.
-func (g *Generator) heardRoom(msg *nats.Msg) {
+func (h *handover) heardRoom(msg *nats.Msg) {
 	var req roomRequest
 	if err := json.Unmarshal(msg.Data, &req); err != nil || len(req.Tags) > mostHandedOver {
-		g.log.Warn("a question of another generator for room cannot be read", "error", err)
+		h.cfg.Log.Warn("a question of another generator for room cannot be read", "error", err)
 		return
 	}
-	g.tasks.start(func() {
+	h.link.tasks.start(func() {
 		made, is := time.Now(), roomReply{}
-		if g.receives(req.Installation) {
-			ctx, cancel := context.WithTimeout(g.life, roomWithin)
-			room := g.alloc.Room(ctx, req.Tags)
+		if h.receives(req.Installation) {
+			ctx, cancel := context.WithTimeout(h.phase.life, roomWithin)
+			room := h.alloc.Room(ctx, req.Tags)
 			cancel()
 			if is.Tags = room.Tags(); len(is.Tags) > 0 {
-				is.Token = g.rooms.open(made, room)
+				is.Token = h.open(made, room)
 			}
 		}
-		g.respond(msg.Reply, wire.Encode(is))
+		h.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(is)})
 	})
 }
 
 // heardGive takes over what a peer hands over.
-func (g *Generator) heardGive(msg *nats.Msg) {
+func (h *handover) heardGive(msg *nats.Msg) {
 	var req giveRequest
 	if err := json.Unmarshal(msg.Data, &req); err != nil {
-		g.log.Warn("IDs that another generator hands over cannot be read: they are a gap", "error", err)
+		h.cfg.Log.Warn("IDs that another generator hands over cannot be read: they are a gap", "error", err)
 		return
 	}
-	g.tasks.start(func() {
+	h.link.tasks.start(func() {
 		is := giveReply{}
-		if room := g.rooms.take(time.Now(), req.Token); room != nil && g.receives(req.Installation) {
+		if room := h.take(time.Now(), req.Token); room != nil && h.receives(req.Installation) {
 			is.IDs = room.Accept(req.Gifts)
 		}
-		g.respond(msg.Reply, wire.Encode(is))
+		h.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(is)})
 	})
 }
 
-// handOver hands the unused IDs over to the peers. Until it has ended, this generator knows what operators set.
-func (g *Generator) handOver(ctx context.Context) {
-	own := g.membership.installation()
-	if own == "" || !g.cfg.Conn.IsConnected() || g.group.away.isShut(gateNATS, time.Now()) {
+// run hands the unused IDs over to the peers. Until it has ended, this generator knows what operators set.
+func (h *handover) run(ctx context.Context) {
+	own := h.membership.installation()
+	if own == "" || !h.cfg.Conn.IsConnected() || h.link.away.isShut(gateNATS, time.Now()) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverWithin)
 	defer cancel()
-	size := int(min(max(g.cfg.Conn.MaxPayload()/giftSize, 1), mostHandedOver))
-	tags, ids := g.alloc.Unused(), int64(0)
-	for _, run := range g.lenders("", g.segments.offers) {
+	size := int(min(max(h.cfg.Conn.MaxPayload()/giftSize, 1), mostHandedOver))
+	tags, ids := h.alloc.Unused(), int64(0)
+	for _, run := range h.borrower.lenders("", h.offers) {
 		var left []string // that this one has no room for
 		for ; len(tags) > 0 && ctx.Err() == nil; tags = tags[min(size, len(tags)):] {
 			some := tags[:min(size, len(tags))]
 			var room roomReply
-			if err := g.askPeer(ctx, wire.SubjectRoom+"."+run, roomRequest{own, some}, &room); err != nil {
-				g.log.Debug("a generator does not say whether it has room for IDs", "run", run, "error", err)
+			if err := h.ask(ctx, wire.SubjectRoom+"."+run, roomRequest{own, some}, &room); err != nil {
+				h.cfg.Log.Debug("a generator does not say whether it has room for IDs", "run", run, "error", err)
 				break
 			}
 			wanted := make(map[string]bool)
@@ -176,24 +185,25 @@ func (g *Generator) handOver(ctx context.Context) {
 			if len(wanted) == 0 || room.Token == "" {
 				continue
 			}
-			req := giveRequest{own, room.Token, g.alloc.Yield(room.Tags)}
-			if err := g.askPeer(ctx, wire.SubjectGive+"."+run, req, &given); err != nil {
-				g.log.Warn("a generator does not say whether it has taken IDs over: they may be a gap", "run", run, "error", err)
+			req := giveRequest{own, room.Token, h.alloc.Yield(room.Tags)}
+			if err := h.ask(ctx, wire.SubjectGive+"."+run, req, &given); err != nil {
+				h.cfg.Log.Warn("a generator does not say whether it has taken IDs over: they may be a gap",
+					"run", run, "error", err)
 			}
 			ids += given.IDs
 		}
 		tags = append(left, tags...)
 	}
 	if ids > 0 {
-		g.log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", len(tags))
+		h.cfg.Log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", len(tags))
 	}
 }
 
-// askPeer sends one request to a peer, and reads its reply.
-func (g *Generator) askPeer(ctx context.Context, subject string, req, reply any) error {
+// ask sends one request to a peer, and reads its reply.
+func (h *handover) ask(ctx context.Context, subject string, req, reply any) error {
 	ctx, cancel := context.WithTimeout(ctx, roomWithin)
 	defer cancel()
-	msg, err := g.cfg.Conn.RequestWithContext(ctx, subject, wire.Encode(req))
+	msg, err := h.cfg.Conn.RequestWithContext(ctx, subject, wire.Encode(req))
 	if err == nil {
 		err = bus.ReplyError(msg)
 	}

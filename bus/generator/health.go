@@ -5,8 +5,8 @@ import "time"
 const (
 	// leaveAfter is how long a service must be unable to answer until it leaves its queue group.
 	leaveAfter = 100 * time.Millisecond
-	// returnAfter is how long it must then be able to answer until it returns. Otherwise a slow disk makes it come and go
-	// each second, and each time requests wait.
+	// returnAfter is how long it must then be able to answer until it returns. Otherwise a slow disk makes it come and
+	// go each second, and each time requests wait.
 	returnAfter = 5 * time.Second
 )
 

@@ -26,11 +26,10 @@ type Identity struct {
 //	peers     checkRival: of each heartbeat
 //	publisher openEvents
 type membership struct {
-	cfg       *Config
-	peers     *group
-	hearPeers func(context.Context) error
-	announce  func()      // sends a heartbeat
-	fail      func(error) // ends the generator
+	cfg        *Config
+	phase      *phase
+	group      *group
+	heartbeats *heartbeats
 
 	identity atomic.Pointer[Identity] // nil: not joined yet
 	joined   chan struct{}            // closed when identity is known
@@ -45,10 +44,10 @@ func (m *membership) join(ctx context.Context) error {
 	if m.identity.Swap(&identity) == nil {
 		close(m.joined)
 	}
-	for _, b := range m.peers.present(time.Now()) {
+	for _, b := range m.group.present(time.Now()) {
 		m.checkRival(b)
 	}
-	m.announce()
+	m.heartbeats.now()
 	return nil
 }
 
@@ -81,7 +80,7 @@ func (m *membership) openEvents(ctx context.Context) error {
 //     cluster, which begins with an empty JetStream.
 //   - No generator is heard from one of the routes: it may be such a witness.
 func (m *membership) mayCreate(ctx context.Context) error {
-	if err := m.hearPeers(ctx); err != nil {
+	if err := m.heartbeats.hearPeers(ctx); err != nil {
 		return err
 	}
 	var routes map[string]string
@@ -99,14 +98,15 @@ func (m *membership) mayCreate(ctx context.Context) error {
 	}
 	heard := map[string]bool{m.cfg.Conn.ConnectedServerId(): true} // the NATS servers of generators
 	var witness heartbeat
-	for _, b := range m.peers.present(time.Now()) {
+	for _, b := range m.group.present(time.Now()) {
 		heard[b.Server] = true
 		if b.Witness != "" {
 			witness = b
 		}
 		if b.Installation != "" {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, "+
-				"but bucket %s has no record. See docs/cluster.md for what to do; for a new installation, first stop all generators of %s",
+				"but bucket %s has no record. See docs/cluster.md for what to do; for a new installation, first stop all "+
+				"generators of %s",
 				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
 		}
 	}
@@ -114,8 +114,8 @@ func (m *membership) mayCreate(ctx context.Context) error {
 		return nil
 	}
 	if witness.Witness != "" {
-		return fmt.Errorf("%w: waiting for the record of installation %s: the data folder of %s names it, and this NATS "+
-			"has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong here. "+
+		return fmt.Errorf("%w: waiting for the record of installation %s: the data folder of %s names it, "+
+			"and this NATS has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong here. "+
 			"--new-installation begins a new one at 1",
 			allocator.ErrUnavailable, witness.Witness, witness.Node, witness.Node)
 	}
@@ -133,8 +133,8 @@ func missingRoutes(routes map[string]string, heard map[string]bool) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: this NATS has no installation, and one is created only when a generator of every route is heard, "+
-		"because each may know one. No generator is heard from %s: start it, or remove the route from --nats-config. "+
+	return fmt.Errorf("%w: this NATS has no installation, and one is created only when a generator of every route is "+
+		"heard, because each may know one. No generator is heard from %s: start it, or remove the route from --nats-config. "+
 		"--new-installation does not wait",
 		allocator.ErrUnavailable, strings.Join(missing, ", "))
 }
@@ -148,8 +148,8 @@ func (m *membership) checkRival(b heartbeat) {
 	if own == nil || !own.yieldsTo(b.Identity) {
 		return
 	}
-	m.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, is of the "+
-		"older %s, so callers would get the same IDs from both: give all generators the same JetStream (--server, "+
+	m.phase.fail(fmt.Errorf("%w: this generator is of installation %s, but %s, which answers on the same subjects, "+
+		"is of the older %s, so callers would get the same IDs from both: give all generators the same JetStream (--server, "+
 		"--js-domain), or accounts of their own", allocator.ErrRefused, own.Installation, b.Node, b.Installation))
 }
 

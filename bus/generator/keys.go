@@ -60,11 +60,11 @@ func (k peerKeys) Make(
 		if sign, err := before(ctx); sign != "" || err != nil {
 			return sign, err
 		}
-		if err := k.exchange.hearPeers(ctx); err != nil {
+		if err := k.exchange.heartbeats.hearPeers(ctx); err != nil {
 			return "", err
 		}
 		for _, b := range k.exchange.group.present(time.Now()) {
-			if b.Opaque && b.Installation == k.exchange.installation() {
+			if b.Opaque && b.Installation == k.exchange.membership.installation() {
 				return fmt.Sprintf("the generator %s knows opaque tags", b.Node), nil
 			}
 		}

@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,10 +31,9 @@ type lossAdmin struct {
 
 // known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
 func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
-	page := admin.KnownPage{Node: l.cfg.Node, Installation: l.exchange.installation(), Tags: []admin.KnownTag{}}
-	if page.Installation == "" { // it waits for JetStream, and its data folder says which one
-		page.Installation = l.cfg.Installation
-	}
+	page := admin.KnownPage{Node: l.cfg.Node, Tags: []admin.KnownTag{}}
+	// A generator that waits for JetStream has not joined yet, and its data folder says which one.
+	page.Installation = cmp.Or(l.exchange.membership.installation(), l.cfg.Installation)
 	var names []string
 	l.cfg.Index.Each(func(tag string, end int64) {
 		if end > 1 && tag > req.After {
@@ -68,10 +68,10 @@ func (l *lossAdmin) missing(ctx context.Context, _ struct{}) (missing admin.Miss
 // find returns all missing tags, and what is known.
 func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Knowledge, err error) {
 	missing = []admin.MissingTag{}
-	if err := l.exchange.hearPeers(ctx); err != nil {
+	if err := l.exchange.heartbeats.hearPeers(ctx); err != nil {
 		return missing, k, err
 	}
-	k, err = Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.exchange.installation())
+	k, err = Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.exchange.membership.installation())
 	if err != nil {
 		return missing, k, err
 	}

@@ -37,8 +37,8 @@ func (a *lostAlerts) run(ctx context.Context) {
 		steady, here := a.group.away.steadySince(time.Now())
 		if here {
 			for _, l := range a.group.lost.declare(time.Now(), steady, a.node) {
-				a.log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends", "node", l.Node,
-					"last_heard", l.heard.UTC().Format(time.RFC3339))
+				a.log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends",
+					"node", l.Node, "last_heard", l.heard.UTC().Format(time.RFC3339))
 			}
 		}
 		if err := a.publish(ctx, here); err != nil {

@@ -1,9 +1,10 @@
 package generator
 
 import (
+	"bytes"
 	"errors"
-	"os"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
@@ -11,43 +12,37 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
-// forOperators makes what operators ask.
-func (g *Generator) forOperators(embedded bool) {
-	passing := &passing{g.cfg.Conn, g.group, g.membership.installation}
-	g.workers = &workerAdmin{
-		cfg: &g.cfg, flakes: g.flakes, group: g.group, notJoined: g.notJoined, peersKnown: g.peersKnown,
-		send: g.send, publish: g.publish,
+// endpoints are the requests of leaf.admin.
+func endpoints(t *tagAdmin, l *lossAdmin, w *workerAdmin, s *state) []adminEndpoint {
+	return []adminEndpoint{
+		endpoint(admin.SubjectTagsList, question, t.list),
+		endpoint(admin.SubjectTagsGet, question, t.get),
+		endpoint(admin.SubjectTagsReveal, question, t.reveal),
+		endpoint(admin.SubjectTagsCreate, change, t.create),
+		endpoint(admin.SubjectTagsUpdate, change, t.update),
+		endpoint(admin.SubjectTagsAdvance, change, t.advance),
+		endpoint(admin.SubjectTagsDelete, change, t.delete),
+		endpoint(admin.SubjectTagsMissing, question, l.missing),
+		endpoint(admin.SubjectTagsEndLoss, change, l.end),
+		endpoint(admin.SubjectWorkersList, question, w.list),
+		endpoint(admin.SubjectWorkersRelease, change, w.release),
+		endpoint(admin.SubjectKnown, everyone, l.known),
+		endpoint(admin.SubjectBuffers, everyone, s.buffers),
 	}
-	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
-	g.tags = &tagAdmin{
-		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, publish: g.publish}
-	g.keys = &keyCheck{cfg: &g.cfg, alloc: g.alloc}
-	g.state = &state{
-		cfg: &g.cfg, made: g.made, embedded: embedded,
-		alloc: g.alloc, flakes: g.flakes, group: g.group, publisher: g.publisher,
-		counts: &g.counts, segments: g.segments, snowflakes: g.snowflakes, canServe: g.canServe, noWorker: g.noWorker,
-		heldBack: g.group.away.waiting.Load, missing: g.missing,
+}
+
+// decode answers leaf.decode.
+func (g *Generator) decode(r micro.Request) {
+	if !answerable(r.Reply()) {
+		return
 	}
-	g.state.host, _ = os.Hostname()
-	g.admin = &administration{
-		cfg: &g.cfg, passing: passing, requests: &g.requests, slots: make(chan struct{}, maxAdmin), observe: g.observe,
-		serving: g.phase.serving.Load, age: g.group.away.age,
-		endpoints: []adminEndpoint{
-			endpoint(admin.SubjectTagsList, question, g.tags.list),
-			endpoint(admin.SubjectTagsGet, question, g.tags.get),
-			endpoint(admin.SubjectTagsReveal, question, g.tags.reveal),
-			endpoint(admin.SubjectTagsCreate, change, g.tags.create),
-			endpoint(admin.SubjectTagsUpdate, change, g.tags.update),
-			endpoint(admin.SubjectTagsAdvance, change, g.tags.advance),
-			endpoint(admin.SubjectTagsDelete, change, g.tags.delete),
-			endpoint(admin.SubjectTagsMissing, question, losses.missing),
-			endpoint(admin.SubjectTagsEndLoss, change, losses.end),
-			endpoint(admin.SubjectWorkersList, question, g.workers.list),
-			endpoint(admin.SubjectWorkersRelease, change, g.workers.release),
-			endpoint(admin.SubjectKnown, everyone, losses.known),
-			endpoint(admin.SubjectBuffers, everyone, g.state.buffers),
-		},
+	a := newAnswer(AdminKind, NATS)
+	decoded, err := g.Decode(string(bytes.TrimSpace(r.Data())))
+	if err != nil {
+		g.admin.refuse(r.Reply(), a, err)
+		return
 	}
+	g.admin.respond(r.Reply(), a, &nats.Msg{Data: wire.Encode(decoded)})
 }
 
 // addLeafService adds the service leaf: administration and state, decoding, clocks. Unlike the two services that issue
@@ -62,6 +57,6 @@ func (g *Generator) addLeafService() (micro.Service, error) {
 	}
 	return service, errors.Join(g.admin.addTo(service),
 		service.AddEndpoint("decode", micro.HandlerFunc(g.decode), micro.WithEndpointSubject(bus.SubjectDecode)),
-		service.AddEndpoint("clock", micro.HandlerFunc(g.answerClock), // all generators answer it
+		service.AddEndpoint("clock", micro.HandlerFunc(g.flakes.answerClock), // all generators answer it
 			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()))
 }

@@ -21,13 +21,10 @@ const passTries = 3
 // registry may be unavailable only here. It does so unless something may have been written. A peer never passes it on.
 // Its methods are safe for concurrent use.
 type passing struct {
-	conn         *nats.Conn
-	group        *group
-	installation func() string // empty: not joined yet
+	conn       *nats.Conn
+	group      *group
+	membership *membership
 }
-
-// adminSubject is where a run of a generator gets such requests: then a dot, and the name of the request.
-func adminSubject(run string) string { return wire.SubjectAdmin + "." + run }
 
 // isAway reports whether an error says that the store or the registry is unavailable, and that nothing was written.
 func isAway(e *bus.Error) bool { return e.Reason == bus.StoreUnavailable || e.Reason == bus.NoWorkerID }
@@ -39,7 +36,7 @@ func (p *passing) pass(ctx context.Context, e adminEndpoint, body []byte, failur
 		if ctx.Err() != nil {
 			break
 		}
-		msg := nats.NewMsg(adminSubject(b.ID) + "." + e.name())
+		msg := nats.NewMsg(wire.SubjectAdmin + "." + b.ID + "." + e.name())
 		msg.Header.Set(wire.HeaderTimeout, strconv.FormatInt(time.Until(end).Milliseconds(), 10))
 		msg.Data = body
 		answer, err := p.conn.RequestMsgWithContext(ctx, msg)
@@ -64,7 +61,7 @@ func (p *passing) pass(ctx context.Context, e adminEndpoint, body []byte, failur
 // peers returns some peers that can reserve IDs, so that their store is likely to be there. A generator that has not
 // joined its installation yet takes that of its peers for its own.
 func (p *passing) peers() (peers []heartbeat) {
-	own := p.installation()
+	own := p.membership.installation()
 	for _, b := range p.group.present(time.Now()) {
 		if b.Segment && (own == "" || b.Installation == own) {
 			peers = append(peers, b)

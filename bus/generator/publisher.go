@@ -46,6 +46,8 @@ type publisher struct {
 	js   jetstream.JetStream
 	open func(context.Context) error // makes sure that the stream exists
 	log  *slog.Logger
+	// observer hears of each event that is queued; nil: none does.
+	observer Observer
 
 	// Of any goroutine.
 	queue   chan *nats.Msg
@@ -63,6 +65,9 @@ func newPublisher(js jetstream.JetStream, open func(context.Context) error, log 
 
 // publish queues an event. It never blocks.
 func (p *publisher) publish(msg *nats.Msg) {
+	if p.observer != nil {
+		p.observer.EventPublished(msg.Header[wire.HeaderType][0])
+	}
 	isAlert := strings.HasPrefix(msg.Subject, wire.SubjectEvents+"."+wire.Alert+".")
 	if !isAlert && len(p.queue) >= infoQueue {
 		p.dropped.Add(1)

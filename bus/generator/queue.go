@@ -19,8 +19,8 @@ const (
 	// lookAfter is after how many requests, and peekEvery after how long, a busy queue looks at its valve.
 	lookAfter = 64
 	peekEvery = 20 * time.Millisecond
-	// dropAbove times the limit of the valve are the requests that may wait when it has just been shut. Those beyond are
-	// lost, because their answers would come late.
+	// dropAbove times the limit of the valve are the requests that may wait when it has just been shut. Those beyond
+	// are lost, because their answers would come late.
 	dropAbove = 2
 )
 
@@ -251,8 +251,8 @@ func (q *queue) departed() {
 	}
 	q.leaving = left
 	if again {
-		q.log.Warn("reconnecting, because the connection was lost while this generator left a queue group, and NATS may still count it as a member",
-			"service", q.name)
+		q.log.Warn("reconnecting, because the connection was lost while this generator left a queue group, "+
+			"and NATS may still count it as a member", "service", q.name)
 		q.reconnect()
 	}
 }

@@ -113,7 +113,8 @@ func (s *streaks) worst(now time.Time) (worst []admin.RefusedTag) {
 	defer s.mu.Unlock()
 	for tag, t := range s.tags {
 		if now.Sub(t.last) <= streakLasts {
-			worst = append(worst, admin.RefusedTag{Tag: tag, Reason: t.reason, Refused: t.refused, ForMS: t.last.Sub(t.first).Milliseconds()})
+			worst = append(worst, admin.RefusedTag{
+				Tag: tag, Reason: t.reason, Refused: t.refused, ForMS: t.last.Sub(t.first).Milliseconds()})
 		}
 	}
 	slices.SortFunc(worst, func(x, y admin.RefusedTag) int {

@@ -9,7 +9,7 @@ import (
 
 // A token is good for a second, and once. Their number is bounded.
 func TestRooms(t *testing.T) {
-	var r rooms
+	var r handover
 	now := time.Now()
 	late, good := r.open(now, new(allocator.Room)), r.open(now.Add(time.Millisecond), new(allocator.Room))
 	then := now.Add(giveWithin + time.Millisecond)
@@ -22,7 +22,7 @@ func TestRooms(t *testing.T) {
 	if r.open(now, new(allocator.Room)) != "" {
 		t.Error("there are too many rooms")
 	}
-	if r.open(now.Add(time.Minute), new(allocator.Room)) == "" || len(r.of) != 1 {
-		t.Errorf("%d rooms are kept for ever", len(r.of))
+	if r.open(now.Add(time.Minute), new(allocator.Room)) == "" || len(r.rooms) != 1 {
+		t.Errorf("%d rooms are kept for ever", len(r.rooms))
 	}
 }

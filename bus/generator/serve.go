@@ -17,7 +17,6 @@ const (
 	startTimeout = 2 * time.Second
 	// lookEvery is how often a generator looks whether it should leave or enter a queue group.
 	lookEvery = 200 * time.Millisecond
-	flushWait = 5 * time.Second
 )
 
 // serve is the main loop of a generator. It begins to answer requests when the store and a worker
@@ -34,22 +33,22 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-g.failed:
+		case err := <-g.phase.failed:
 			return err
 		case s := <-status:
 			if s == nats.CLOSED {
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
-			g.sendHeartbeat(false)
+			g.heartbeats.now()
 		case <-heartbeats.C:
-			g.sendHeartbeat(false)
-		case <-g.changed:
-			g.sendHeartbeat(false)
+			g.heartbeats.now()
+		case <-g.heartbeats.changed:
+			g.heartbeats.now()
 		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
 		case now := <-looks.C:
 			g.alerts.look(now)
-			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) { // it is another installation's
-				return n.Err()
+			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) {
+				return n.Err() // it is another installation's
 			}
 		case <-late:
 			starting = false
@@ -75,7 +74,8 @@ func (g *Generator) begin(r *run) (err error) {
 		g.log.Warn("the store is not available yet; until it is, requests are refused with store_unavailable")
 	}
 	if why := g.snowflakes.healthy(); why != nil {
-		g.log.Warn("snowflakes are not available yet; until they are, requests are refused with the reason", "reason", why)
+		g.log.Warn("snowflakes are not available yet; until they are, requests are refused with the reason",
+			"reason", why)
 	}
 	if err := mayAnswer(g.cfg.Conn); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (g *Generator) begin(r *run) (err error) {
 	if err := g.stepAside(); err != nil {
 		return err
 	}
-	if err := g.flushConn(); err != nil {
+	if err := g.link.flush(); err != nil {
 		return fmt.Errorf("NATS did not confirm the subscriptions: %w", err)
 	}
 	if why := refusedSubscription(g.cfg.Conn, g.cfg.Conn.LastError()); why != nil { // nats.go reports it a little later
@@ -94,7 +94,7 @@ func (g *Generator) begin(r *run) (err error) {
 	}
 	g.phase.serving.Store(true)
 	close(g.phase.begun)
-	g.sendHeartbeat(false)
+	g.heartbeats.now()
 	if g.cfg.Ready != nil {
 		g.cfg.Ready()
 	}
@@ -112,14 +112,3 @@ func (g *Generator) stepAside() error {
 	}
 	return errors.Join(g.segments.stepAside(now), g.snowflakes.stepAside(now))
 }
-
-// fail ends the generator. Run returns the first error.
-func (g *Generator) fail(err error) {
-	select {
-	case g.failed <- err:
-	default:
-	}
-}
-
-// flushConn waits until the server has processed all that was sent.
-func (g *Generator) flushConn() error { return g.cfg.Conn.FlushTimeout(flushWait) }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 //	└── handle      answers a request, or lets it wait
 //	take            a request in this process
 type service struct {
-	g           *Generator
+	*common
 	name        string
 	description string
 	kind        Kind
@@ -46,16 +47,35 @@ type service struct {
 	health    health
 }
 
+// common is what both services use. Each part has an owner of its own.
+type common struct {
+	cfg           *Config
+	phase         *phase
+	link          *link
+	subscriptions *subscriptions
+	group         *group
+	gates         *gates
+	membership    *membership
+	heartbeats    *heartbeats
+	alloc         *allocator.Allocator
+	flakes        *flakes
+	borrower      *borrower
+	concealer     *concealer
+	counts        *counts
+	requests      *tasks      // those that wait, or ask others
+	moving        func() bool // this generator moves to another NATS server
+}
+
 // enqueue gives the service a queue for the requests on subjects, by the names of its endpoints.
 func (s *service) enqueue(endpoints ...micro.EndpointStats) *service {
-	s.queue = newQueue(s.g.cfg.Conn, s.g.log, s.name, endpoints...)
-	s.queue.handle, s.queue.overloaded, s.queue.reconnect = s.handle, s.g.counts.overloaded, s.g.forceReconnect
+	s.queue = newQueue(s.cfg.Conn, s.cfg.Log, s.name, endpoints...)
+	s.queue.handle, s.queue.overloaded, s.queue.reconnect = s.handle, s.counts.overloaded, s.link.reconnect
 	return s
 }
 
 // open enters the queue group.
 func (s *service) open() (err error) {
-	if s.discovery, err = discover(s.name, s.description, s.g.cfg.Node, s.queue); err != nil {
+	if s.discovery, err = discover(s.name, s.description, s.cfg.Node, s.queue); err != nil {
 		return err
 	}
 	s.queue.do(func() { err = s.queue.join() })
@@ -82,11 +102,14 @@ func (s *service) reopen() (err error) {
 
 // able says why the service must not be asked; nil: it may be.
 func (s *service) able() error {
-	if s.g.spreading.moving.Load() {
+	if s.moving() {
 		return errMoving
 	}
-	return cmp.Or(s.g.subscriptions.err(), s.healthy())
+	return cmp.Or(s.subscriptions.err(), s.healthy())
 }
+
+// canServe reports whether the service can answer with IDs.
+func (s *service) canServe() bool { return !s.phase.draining.Load() && s.able() == nil }
 
 // stepAside leaves or enters the queue group, as this generator and its peers can serve.
 //
@@ -96,16 +119,16 @@ func (s *service) stepAside(now time.Time) error {
 	why := s.able()
 	changed := s.health.note(now, why == nil)
 	if changed && why != nil {
-		time.AfterFunc(leaveAfter, func() { signal(s.g.group.peerChanged) })
+		time.AfterFunc(leaveAfter, func() { signal(s.group.peerChanged) })
 	}
 	since, bad := s.health.bad(now)
-	aside := bad && s.g.group.anyPeer(now, since, s.offers)
+	aside := bad && s.group.anyPeer(now, since, s.offers)
 	if rests := aside && why == nil; s.rests.Swap(rests) != rests || changed {
-		s.g.sendHeartbeat(false)
+		s.heartbeats.now()
 	}
 	switch {
-	case aside && s.discovery != nil && s.g.hears():
-		s.g.log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
+	case aside && s.discovery != nil && s.link.hears():
+		s.cfg.Log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
 		s.health.left = true
 		s.close()
 		return nil
@@ -114,8 +137,8 @@ func (s *service) stepAside(now time.Time) error {
 	}
 	err := s.open()
 	s.health.left = false
-	if err == nil && s.g.phase.serving.Load() {
-		s.g.log.Info("entered the queue group", "service", s.name)
+	if err == nil && s.phase.serving.Load() {
+		s.cfg.Log.Info("entered the queue group", "service", s.name)
 	}
 	return err
 }
@@ -133,18 +156,18 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 	if !answerable(msg.Reply) {
 		return nil // no caller would get the IDs
 	}
-	c := call{Answer: s.g.answer(s.kind, NATS), reply: msg.Reply}
-	if s.g.group.away.drops(c.begun) {
+	c := call{Answer: newAnswer(s.kind, NATS), reply: msg.Reply}
+	if s.group.away.drops(c.begun) {
 		return nil
 	}
 	var err error
 	c.Tag = tagOf(msg.Subject)
 	c.req, err = bus.ParseRequest(msg.Data)
 	switch {
-	case s.g.phase.refusing.Load():
+	case s.phase.refusing.Load():
 		err = allocator.ErrClosed
 	case err == nil:
-		err = s.g.concealer.fits(c.Tag, c.req)
+		err = s.concealer.fits(c.Tag, c.req)
 	}
 	if err != nil {
 		return s.refuse(c, err)
@@ -172,12 +195,12 @@ func (s *service) handleLater(c call, later *allocator.Later) {
 			s.refuse(c, err)
 		}
 	}
-	if !s.g.requests.enter() { // the generator stops: nothing waits any more, so this ends at once
+	if !s.requests.enter() { // the generator stops: nothing waits any more, so this ends at once
 		answer(later.Wait(context.Background()))
 		return
 	}
 	s.await(c.Answer, c.req.Count, later, func(ranges []bus.Range, err error) {
-		defer s.g.requests.leave()
+		defer s.requests.leave()
 		answer(ranges, err)
 	})
 }
@@ -185,15 +208,15 @@ func (s *service) handleLater(c call, later *allocator.Later) {
 // await calls answer once. If a request waits for long, it takes the IDs of another generator.
 func (s *service) await(a Answer, n int64, later *allocator.Later, answer func([]bus.Range, error)) {
 	later.Then(answer, func() {
-		if s.kind == SnowflakeKind && s.healthy() == nil && !s.g.flakes.State().Blocked {
+		if s.kind == SnowflakeKind && s.healthy() == nil && !s.flakes.State().Blocked {
 			return // a large batch takes its time
 		}
 		if !s.mayBorrow(a, n) {
 			return
 		}
-		s.g.requests.start(func() {
+		s.requests.start(func() {
 			if ranges, ok := s.borrow(a, a.Tag, n); ok && later.Withdraw() {
-				s.g.counts.borrowed.Add(1)
+				s.counts.borrowed.Add(1)
 				answer(ranges, nil)
 			}
 		})
@@ -202,19 +225,19 @@ func (s *service) await(a Answer, n int64, later *allocator.Later, answer func([
 
 // succeed answers a request with IDs. If that takes long, it starts a goroutine, and returns no error.
 func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
-	if !s.g.concealer.isLarge(c.Tag, c.req.Count) {
+	if !s.concealer.isLarge(c.Tag, c.req.Count) {
 		return s.send(c, ranges)
 	}
-	if err := s.g.concealer.enter(c.req.Count); err != nil {
+	if err := s.concealer.enter(c.req.Count); err != nil {
 		return s.refuse(c, err)
 	}
 	send := func() {
-		err := s.g.concealer.run(context.Background(), c.req.Count, func() { s.send(c, ranges) })
+		err := s.concealer.run(context.Background(), c.req.Count, func() { s.send(c, ranges) })
 		if err != nil {
 			s.refuse(c, err)
 		}
 	}
-	if !s.g.requests.start(send) {
+	if !s.requests.start(send) {
 		send() // the generator stops
 	}
 	return nil
@@ -222,7 +245,7 @@ func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
 
 // send answers a request with these numbers of a tag.
 func (s *service) send(c call, numbers []bus.Range) *bus.Error {
-	ids, err := s.g.concealer.conceal(c.Tag, numbers)
+	ids, err := s.concealer.conceal(c.Tag, numbers)
 	var body []byte
 	if err == nil {
 		body, err = s.encode(ids, c.req)
@@ -230,15 +253,15 @@ func (s *service) send(c call, numbers []bus.Range) *bus.Error {
 	if err != nil {
 		return s.refuse(c, err)
 	}
-	s.g.respondMsg(idsMessage(c.reply, s.g.Order(c.Tag), body))
-	s.g.served(c.Answer, c.req.Count)
+	s.link.send(idsMessage(c.reply, s.alloc.Order(c.Tag), body))
+	s.counts.served(c.Answer, c.req.Count)
 	return nil
 }
 
 // encode is the reply with these ranges. If they do not fit into one message, their IDs are lost.
 func (s *service) encode(ranges []bus.Range, req bus.Request) ([]byte, error) {
 	body := bus.AppendReply(nil, ranges, req.JSON)
-	if most := s.g.cfg.Conn.MaxPayload(); int64(len(body)) > most {
+	if most := s.cfg.Conn.MaxPayload(); int64(len(body)) > most {
 		return nil, &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
 			"the IDs are too many runs for one NATS message of %d bytes: ask for fewer at a time", most)}
 	}
@@ -246,7 +269,11 @@ func (s *service) encode(ranges []bus.Range, req bus.Request) ([]byte, error) {
 }
 
 // refuse answers a request with an error.
-func (s *service) refuse(c call, err error) *bus.Error { return s.g.refuse(c.reply, c.Answer, err) }
+func (s *service) refuse(c call, err error) *bus.Error {
+	e := s.counts.refused(c.Answer, err)
+	s.link.send(errorMessage(e, c.reply))
+	return e
+}
 
 // askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other
 // generator can have any.
@@ -254,7 +281,7 @@ func (s *service) askOthers(c call, err error) bool {
 	if !lacksIDs(err) || !s.mayBorrow(c.Answer, c.req.Count) {
 		return false
 	}
-	return s.g.requests.start(func() {
+	return s.requests.start(func() {
 		if ranges, ok := s.borrow(c.Answer, c.Tag, c.req.Count); ok {
 			s.borrowed(c.Tag, c.req.Count)
 			s.succeed(c, ranges)
@@ -267,6 +294,11 @@ func (s *service) askOthers(c call, err error) bool {
 // borrowed notes that a request which waits no more got IDs of another generator. Its wait in vain took nothing from
 // the quota.
 func (s *service) borrowed(tag string, n int64) {
-	s.g.counts.borrowed.Add(1)
-	s.g.alloc.Borrowed(tag, n)
+	s.counts.borrowed.Add(1)
+	s.alloc.Borrowed(tag, n)
+}
+
+// left reports whether the services have left their queue groups, and all their requests were handled.
+func left(services ...*service) bool {
+	return !slices.ContainsFunc(services, func(s *service) bool { return !s.queue.left() })
 }

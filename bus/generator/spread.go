@@ -26,7 +26,8 @@ const (
 	spreadAfter = 10 * time.Second
 	// againFactor times spreadAfter is the least time between two attempts of one generator to move.
 	againFactor = 6
-	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By then most have moved.
+	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By then most have
+	// moved.
 	crowdedFactor = 3
 	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
 	greetWait = time.Second
@@ -69,9 +70,17 @@ type place struct {
 //	│   └── move         of this generator, in a goroutine
 //	└── err              all use one server
 type spreading struct {
-	g *Generator
+	cfg                  *Config
+	phase                *phase
+	link                 *link
+	group                *group
+	membership           *membership
+	heartbeats           *heartbeats
+	segments, snowflakes *service
+	requests             *tasks // the accepted ones
 
-	moving atomic.Bool               // this generator has left its queue groups, or is about to, for a reconnect to another server
+	// moving: this generator has left its queue groups, or is about to, for a reconnect to another server.
+	moving atomic.Bool
 	tried  atomic.Pointer[time.Time] // when it last tried to move
 
 	// Owned by Run.
@@ -82,8 +91,8 @@ type spreading struct {
 }
 
 // look notes where the generators are, in the order of their runs. It returns how many use each server if it is the
-// turn of self to move. places is nil if this one is at no server of a cluster.
-func (s *spreading) look(now time.Time, self string, places []place) (own string, load map[string]int) {
+// turn of this one to move. places is nil if this one is at no server of a cluster.
+func (s *spreading) look(now time.Time, places []place) (own string, load map[string]int) {
 	if !slices.Equal(places, s.places) {
 		s.places, s.settled = places, now
 	}
@@ -105,16 +114,15 @@ func (s *spreading) look(now time.Time, self string, places []place) (own string
 		return cmp.Or(load[y]-load[x], strings.Compare(x, y))
 	})
 	turn := slices.IndexFunc(places, func(p place) bool { return p.server == most && !p.stays })
-	if load[most] < 2 || turn < 0 || places[turn].run != self || now.Sub(s.settled) < s.after {
+	if load[most] < 2 || turn < 0 || places[turn].run != s.group.self || now.Sub(s.settled) < s.after {
 		return "", nil
 	}
 	return most, load
 }
 
-// err says that all generators have used one server, which has this name, for some time. Only the generator with the
-// lowest run says it.
-func (s *spreading) err(now time.Time, self, server string) error {
-	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != self {
+// err says that all generators have used one server for some time. Only the generator with the lowest run says it.
+func (s *spreading) err(now time.Time) error {
+	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != s.group.self {
 		return nil
 	}
 	nodes := make([]string, len(s.places))
@@ -123,8 +131,8 @@ func (s *spreading) err(now time.Time, self, server string) error {
 	}
 	slices.Sort(nodes)
 	return fmt.Errorf("all generators use one NATS server, %s: %s. While it hangs, every call fails. "+
-		"Give each generator the addresses of several servers of the cluster (--server), and make sure that it can reach them",
-		server, strings.Join(nodes, ", "))
+		"Give each generator the addresses of several servers of the cluster (--server), and make sure that it can "+
+		"reach them", s.link.conn.ConnectedServerName(), strings.Join(nodes, ", "))
 }
 
 // emptiest returns the address of the server with the fewest generators; empty: none has at least two fewer than own.
@@ -142,21 +150,20 @@ func emptiest(own string, load map[string]int, alive map[string]string) (address
 // stays reports whether this generator cannot move now.
 func (s *spreading) stays(now time.Time) bool {
 	tried := s.tried.Load()
-	return s.g.cfg.NextServer == nil || tried != nil && now.Sub(*tried) < againFactor*s.after ||
-		s.g.segments.healthy() != nil || s.g.snowflakes.healthy() != nil
+	return s.cfg.NextServer == nil || tried != nil && now.Sub(*tried) < againFactor*s.after ||
+		s.segments.healthy() != nil || s.snowflakes.healthy() != nil
 }
 
 // here returns where the generators of this installation are, in the order of their runs; nil: this one is at no server
 // of a cluster, or does not serve.
 func (s *spreading) here(now time.Time) (places []place) {
-	g := s.g
-	own := g.cfg.Conn.ConnectedServerId()
-	if own == "" || g.cfg.Conn.ConnectedClusterName() == "" || !g.phase.serving.Load() {
+	own := s.cfg.Conn.ConnectedServerId()
+	if own == "" || s.cfg.Conn.ConnectedClusterName() == "" || !s.phase.serving.Load() {
 		return nil
 	}
-	places = []place{{g.group.self, g.cfg.Node, own, s.stays(now)}}
-	for _, b := range g.group.present(now) {
-		if b.Server != "" && b.Installation == g.membership.installation() {
+	places = []place{{s.group.self, s.cfg.Node, own, s.stays(now)}}
+	for _, b := range s.group.present(now) {
+		if b.Server != "" && b.Installation == s.membership.installation() {
 			places = append(places, place{b.ID, b.Node, b.Server, b.Stays})
 		}
 	}
@@ -166,48 +173,49 @@ func (s *spreading) here(now time.Time) (places []place) {
 
 // step begins to move this generator to another NATS server, if it is its turn.
 func (s *spreading) step(now time.Time) {
-	own, load := s.look(now, s.g.group.self, s.here(now))
+	own, load := s.look(now, s.here(now))
 	if load != nil && !s.moving.Load() {
 		s.tried.Store(&now)
-		s.g.tasks.start(func() { s.move(emptiest(own, load, greetings(s.g.life, s.g.cfg.Conn.Servers()))) })
+		s.link.tasks.start(func() { s.move(emptiest(own, load, greetings(s.phase.life, s.cfg.Conn.Servers()))) })
 	}
 }
 
 // move leaves the queue groups. When all accepted requests are answered, it reconnects to the NATS server at an
 // address. So no request is lost.
 func (s *spreading) move(address string) {
-	g, now := s.g, time.Now()
-	others := g.group.anyPeer(now, time.Time{}, g.segments.offers) && g.group.anyPeer(now, time.Time{}, g.snowflakes.offers)
-	if address == "" || !others || !g.hears() {
+	now := time.Now()
+	others := s.group.anyPeer(now, time.Time{}, s.segments.offers) &&
+		s.group.anyPeer(now, time.Time{}, s.snowflakes.offers)
+	if address == "" || !others || !s.link.hears() {
 		return
 	}
-	g.log.Info("moving to another NATS server, because more generators use this one",
-		"from", g.cfg.Conn.ConnectedServerName(), "to", address)
+	s.cfg.Log.Info("moving to another NATS server, because more generators use this one",
+		"from", s.cfg.Conn.ConnectedServerName(), "to", address)
 	s.moving.Store(true)
-	g.sendHeartbeat(false)
+	s.heartbeats.now()
 	defer func() {
 		s.moving.Store(false)
-		g.sendHeartbeat(false)
+		s.heartbeats.now()
 	}()
-	ctx, cancel := context.WithTimeout(g.life, g.cfg.MaxWait+moveWait)
+	ctx, cancel := context.WithTimeout(s.phase.life, s.cfg.MaxWait+moveWait)
 	defer cancel()
-	if !until(ctx, g.left) {
+	if !until(ctx, func() bool { return left(s.segments, s.snowflakes) }) {
 		return
 	}
-	accepted, cancel := context.WithTimeout(ctx, g.cfg.MaxWait) // requests through HTTP may go on for ever
+	accepted, cancel := context.WithTimeout(ctx, s.cfg.MaxWait) // requests through HTTP may go on for ever
 	defer cancel()
-	g.requests.wait(accepted)
-	if err := g.flushConn(); err != nil { // the server has the last answers
-		g.log.Debug("not moving, because NATS does not answer", "error", err)
+	s.requests.wait(accepted)
+	if err := s.link.flush(); err != nil { // the server has the last answers
+		s.cfg.Log.Debug("not moving, because NATS does not answer", "error", err)
 		return
 	}
-	if g.phase.draining.Load() {
+	if s.phase.draining.Load() {
 		return
 	}
-	before := g.reconnects()
-	g.cfg.NextServer.host.Store(&address)
-	g.forceReconnect()
-	until(ctx, func() bool { return g.reconnects() != before })
+	before := s.link.reconnects()
+	s.cfg.NextServer.host.Store(&address)
+	s.link.reconnect()
+	until(ctx, func() bool { return s.link.reconnects() != before })
 }
 
 // greetings returns the addresses of the NATS servers that answer, by their IDs.

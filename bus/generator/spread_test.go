@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // Which generator moves, and when. A row is the generators in the order of their runs, each with its server: Ab is
@@ -34,7 +36,7 @@ func TestWhoMoves(t *testing.T) {
 		"the last one that was lost": {"Aa Bb*20, Aa*31", "", "", ""},
 	} {
 		for _, self := range []string{"A", "B", "C"} {
-			s, now := spreading{after: spreadAfter}, time.Unix(0, 0)
+			s, now := spreading{after: spreadAfter, group: newGroup(self), link: &link{conn: new(nats.Conn)}}, time.Unix(0, 0)
 			var own string
 			var load map[string]int
 			for row := range strings.SplitSeq(c.rows, ", ") {
@@ -48,13 +50,13 @@ func TestWhoMoves(t *testing.T) {
 					places = append(places, place{p[:1], "node " + p[:1], p[1:2], p[2:] == "!"})
 				}
 				for end := now.Add(d); now.Before(end); now = now.Add(time.Second) {
-					own, load = s.look(now, self, places)
+					own, load = s.look(now, places)
 				}
 			}
 			if now = now.Add(-time.Second); (load != nil) != (self == c.moves) || load != nil && own != c.from {
 				t.Errorf("%s: %s may move from %q: %v", name, self, own, load)
 			}
-			if err := s.err(now, self, "n"); (err != nil) != (self == c.alert) {
+			if err := s.err(now); (err != nil) != (self == c.alert) {
 				t.Errorf("%s: %s has the alert %v", name, self, err)
 			}
 		}

@@ -36,67 +36,18 @@ type state struct {
 	host     string // for people; empty if the machine has no name
 	embedded bool   // the NATS server runs in this process
 
+	phase                *phase
+	link                 *link
+	subscriptions        *subscriptions
 	alloc                *allocator.Allocator
-	flakes               *snowflake.Generator
+	flakes               *flakes
 	group                *group
+	gates                *gates
+	keys                 *keyCheck
 	publisher            *publisher
 	counts               *counts
 	segments, snowflakes *service
-	canServe             func(*service) bool
-	heldBack             func() int64 // requests, while the generator checks something
-	noWorker             func() error
-	missing              func(miss func(part string, why error))
 }
-
-// missing calls miss with what is wrong with each part without which the generator is not ready; nil: nothing is.
-func (g *Generator) missing(miss func(part string, why error)) {
-	miss("bus", g.busErr())
-	miss("nats", g.cfg.NATSErr())
-	miss("store", cmp.Or(g.storeErr(), g.segments.healthy(), g.alloc.Failing().Store))
-	miss("keys", g.keys.err())
-	if why := g.snowflakes.healthy(); errors.Is(why, snowflake.ErrClockBackwards) {
-		miss("clock", why)
-	} else {
-		miss("worker", why)
-	}
-	if g.phase.draining.Load() {
-		miss("draining", allocator.ErrClosed)
-	}
-}
-
-// busErr says why no request reaches this generator; nil: they do, or it has left the bus on purpose.
-func (g *Generator) busErr() error {
-	switch {
-	case g.phase.draining.Load():
-		return nil
-	case !g.cfg.Conn.IsConnected():
-		return errCutOff
-	case !g.phase.serving.Load():
-		return errStarting
-	case !g.hears():
-		return errSilent
-	}
-	return g.subscriptions.err()
-}
-
-// storeErr says why the tags' store is unavailable; nil: as far as is known, it is available.
-func (g *Generator) storeErr() error {
-	if g.cfg.Numbers != nil {
-		if err := g.cfg.Numbers.Err(); err != nil {
-			return err
-		}
-	}
-	if !g.phase.opened.Load() {
-		return nil // what is missing is said by the preparation
-	}
-	return g.cfg.Records.Err()
-}
-
-// State returns the generator's state.
-func (g *Generator) State() admin.State { return g.state.whole() }
-
-// Readiness says whether the generator has all that its configuration names.
-func (g *Generator) Readiness() admin.Readiness { return g.state.readiness() }
 
 // stats is the micro.StatsHandler of the service leaf.
 func (s *state) stats(e *micro.Endpoint) any {
@@ -108,7 +59,7 @@ func (s *state) stats(e *micro.Endpoint) any {
 
 func (s *state) readiness() admin.Readiness {
 	r := admin.Readiness{
-		Segment: s.canServe(s.segments), Snowflake: s.canServe(s.snowflakes),
+		Segment: s.segments.canServe(), Snowflake: s.snowflakes.canServe(),
 		Missing: []string{}, Reasons: map[string]string{},
 	}
 	s.missing(func(part string, why error) {
@@ -119,6 +70,50 @@ func (s *state) readiness() admin.Readiness {
 	})
 	r.Ready = len(r.Missing) == 0
 	return r
+}
+
+// missing calls miss with what is wrong with each part without which the generator is not ready; nil: nothing is.
+func (s *state) missing(miss func(part string, why error)) {
+	miss("bus", s.busErr())
+	miss("nats", s.cfg.NATSErr())
+	miss("store", cmp.Or(s.storeErr(), s.segments.healthy(), s.alloc.Failing().Store))
+	miss("keys", s.keys.err())
+	if why := s.snowflakes.healthy(); errors.Is(why, snowflake.ErrClockBackwards) {
+		miss("clock", why)
+	} else {
+		miss("worker", why)
+	}
+	if s.phase.draining.Load() {
+		miss("draining", allocator.ErrClosed)
+	}
+}
+
+// busErr says why no request reaches this generator; nil: they do, or it has left the bus on purpose.
+func (s *state) busErr() error {
+	switch {
+	case s.phase.draining.Load():
+		return nil
+	case !s.cfg.Conn.IsConnected():
+		return errCutOff
+	case !s.phase.serving.Load():
+		return errStarting
+	case !s.link.hears():
+		return errSilent
+	}
+	return s.subscriptions.err()
+}
+
+// storeErr says why the tags' store is unavailable; nil: as far as is known, it is available.
+func (s *state) storeErr() error {
+	if s.cfg.Numbers != nil {
+		if err := s.cfg.Numbers.Err(); err != nil {
+			return err
+		}
+	}
+	if !s.phase.opened.Load() {
+		return nil // what is missing is said by the preparation
+	}
+	return s.cfg.Records.Err()
 }
 
 // whole returns all that is said of the generator.
@@ -133,7 +128,7 @@ func (s *state) whole() admin.State {
 		Counts: admin.Counts{
 			Requests: s.counts.requests.Load(), IDs: s.counts.ids.Load(), Borrowed: s.counts.borrowed.Load(),
 			Overloads: s.counts.overloads.Load(), Errors: s.counts.refusals(),
-			Waiting: s.alloc.Waiting() + int64(flakes.Waiting) + s.heldBack(),
+			Waiting: s.alloc.Waiting() + int64(flakes.Waiting) + s.gates.waiting.Load(),
 			Tags:    s.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
 			EventsQueued: len(s.publisher.queue), EventsDropped: s.publisher.dropped.Load(),
 			StoreErrors: s.alloc.Failures(),
@@ -147,7 +142,7 @@ func (s *state) whole() admin.State {
 	for _, e := range totals.Ending {
 		is.Ending = append(is.Ending, admin.EndingTag{Tag: e.Tag, Left: e.Left, Rate: tenths(e.Rate)})
 	}
-	if flakes.Worker >= 0 && s.noWorker() == nil {
+	if flakes.Worker >= 0 && s.flakes.noWorker() == nil {
 		is.Worker, is.ReservedUntil, is.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
 	}
 	if offset, ok := s.group.offset(now); ok {
@@ -199,7 +194,8 @@ func buffer(v allocator.View) admin.Buffer {
 		b.Lasts = &lasts
 	}
 	for _, s := range v.Segments {
-		b.Segments = append(b.Segments, admin.Segment{First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})
+		b.Segments = append(b.Segments, admin.Segment{
+			First: bus.ID(s.First), Last: bus.ID(s.Last), Next: bus.ID(s.Next)})
 	}
 	return b
 }

@@ -17,8 +17,7 @@ import (
 type subscriptions struct {
 	conn    *nats.Conn
 	log     *slog.Logger
-	serving func() bool
-	fail    func(error)           // ends the generator
+	phase   *phase
 	refused atomic.Pointer[error] // nil: none is
 }
 
@@ -33,13 +32,14 @@ func (s *subscriptions) watch() {
 		why := refusedSubscription(nc, err)
 		switch {
 		case why == nil:
-		case !s.serving():
-			s.fail(why)
+		case !s.phase.serving.Load():
+			s.phase.fail(why)
 		case s.refused.Swap(&why) == nil:
 			s.log.Error("this generator is not ready any more", "error", why)
 		}
 	})
-	s.conn.SetReconnectHandler(func(nc *nats.Conn) { // after the errors of the last connection, and before those of the next
+	// nats.go calls it after the errors of the last connection, and before those of the next.
+	s.conn.SetReconnectHandler(func(nc *nats.Conn) {
 		s.refused.Store(nil)
 		if onReconnect != nil {
 			onReconnect(nc)
@@ -65,7 +65,8 @@ func refusedSubscription(nc *nats.Conn, err error) error {
 	}
 	if subject, ok := wire.DeniedSubscription(err); ok {
 		return fmt.Errorf("NATS refuses the subscription to %s: "+
-			"give the user of the generators the permissions in docs/doctor.md, and restart this generator (%w)", subject, err)
+			"give the user of the generators the permissions in docs/doctor.md, and restart this generator (%w)",
+			subject, err)
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func record(t allocator.Tag) admin.TagRecord {
 	r := admin.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description,
 		Updated: t.Updated, Order: string(t.Order), TagRules: rules(t.Rules)}
 	if d := t.Order.Domain(); d != "" {
-		r.Order, r.Opaque, r.Limit = "", string(d), 0 // so that the record can be sent as it is, to create the tag again
+		// So that the record can be sent as it is, to create the tag again.
+		r.Order, r.Opaque, r.Limit = "", string(d), 0
 	}
 	return r
 }

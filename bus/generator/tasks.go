@@ -103,3 +103,28 @@ func signal(c chan<- struct{}) {
 	default:
 	}
 }
+
+// stopper stops what runs in the background, and waits until it has ended. The zero value
+// stops nothing.
+type stopper struct {
+	cancel context.CancelFunc
+	done   <-chan struct{}
+}
+
+// background runs f until it is stopped.
+func background(f func(context.Context)) stopper {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	return stopper{cancel, done}
+}
+
+func (s stopper) stop() {
+	if s.cancel != nil {
+		s.cancel()
+		<-s.done
+	}
+}

@@ -26,11 +26,9 @@ const (
 // remembers nothing.
 type workerAdmin struct {
 	cfg        *Config
-	flakes     *snowflake.Generator
+	flakes     *flakes
 	group      *group
-	notJoined  func() error             // why the registry may not be asked yet
-	peersKnown func(now time.Time) bool // the workers that others hold
-	send       func(heartbeat) uint64   // to the other generators
+	heartbeats *heartbeats
 	publish    func(*nats.Msg)
 }
 
@@ -64,7 +62,7 @@ func (w *workerAdmin) list(ctx context.Context, req admin.WorkersRequest) (admin
 
 // entries returns the records of the registry.
 func (w *workerAdmin) entries(ctx context.Context) ([]snowflake.Entry, error) {
-	if why := w.notJoined(); why != nil { // reading may create the bucket
+	if why := w.flakes.notJoined(); why != nil { // reading may create the bucket
 		return nil, why
 	}
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
@@ -95,7 +93,8 @@ func utc(ms int64) time.Time {
 func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (admin.Worker, error) {
 	none := admin.Worker{}
 	if req.Node == "" || req.ReservedUntil.IsZero() {
-		return none, badRequest("node or reserved_until is missing: send both as %s lists them", admin.SubjectWorkersList)
+		return none, badRequest("node or reserved_until is missing: send both as %s lists them",
+			admin.SubjectWorkersList)
 	}
 	entries, err := w.entries(ctx)
 	if err != nil {
@@ -127,13 +126,13 @@ func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (adm
 		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind,
 		ReservedUntilMS: r.ReservedUntil, Holder: r.Node}))
 	w.group.lost.release(time.Now(), r.Worker)
-	w.send(heartbeat{Released: &r.Worker})
+	w.heartbeats.send(heartbeat{Released: &r.Worker})
 	return w.worker(time.Now(), r), nil
 }
 
 // keeps says why the worker of e may not be released at the time now, in Unix ms; nil: it may, or it is unclaimed.
 func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int64) error {
-	if !w.peersKnown(time.Now()) {
+	if !w.heartbeats.peersKnown(time.Now()) {
 		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
 	}
 	is := w.worker(time.Now(), e.Record)
@@ -153,8 +152,8 @@ func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int6
 	if wait <= 0 {
 		return nil
 	}
-	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS but not "+
-		"from the registry. If it is stopped, try again at %s",
+	err := conflict("%s, which holds worker %d, last reported at %s: it may be running, cut off from this NATS "+
+		"but not from the registry. If it is stopped, try again at %s",
 		is.Node, is.Worker, is.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
 	err.RetryAfter = time.Duration(wait) * time.Millisecond
 	return err

@@ -1,0 +1,198 @@
+package generator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/bus/internal/wire"
+)
+
+// Run serves until the context is done, and then drains: it leaves its queue groups, answers
+// all requests that it has accepted, publishes its events and closes the connection. Run fails
+// if the generator does not belong here, does not hear its peers, is refused by the registry of workers
+// (see [snowflake.ErrRefused]), or if its connection is closed for good. Then it refuses
+// requests that wait at once.
+func (g *Generator) Run(ctx context.Context) error {
+	r := new(run)
+	g.phase.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	g.subscriptions.watch()
+	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
+	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
+	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
+	r.events = background(g.publisher.run)
+	alerts := &lostAlerts{node: g.cfg.Node, js: g.cfg.JS, observer: g.cfg.Observer, log: g.log, group: g.group}
+	r.lost = background(alerts.run)
+	r.keys = background(g.keys.run)
+	r.away = background(func(ctx context.Context) { g.learner.run(ctx, connected) })
+	r.segments, r.snowflakes = background(g.segments.queue.run), background(g.snowflakes.queue.run)
+	err := g.listen()
+	if err == nil { // otherwise neither work nor flakes must begin
+		r.work = background(g.preparation.run)
+		r.flakes = background(g.flakes.run)
+		err = g.serve(ctx, r, status)
+	}
+	g.stop(r, err)
+	return err
+}
+
+// run is what stop must end.
+type run struct {
+	events, lost, keys, away, segments, snowflakes, work, flakes stopper
+	leaf                                                         micro.Service // nil: not added yet
+	endLife                                                      context.CancelFunc
+	closed                                                       <-chan nats.Status
+}
+
+// listen subscribes to what the other generators send. It comes before anything is served,
+// because an operator's change must reach all generators.
+func (g *Generator) listen() error {
+	before := g.cfg.Conn.LastError()
+	self := "." + g.group.self
+	handlers := map[string]nats.MsgHandler{
+		wire.SubjectPresence:    g.heartbeats.heard,
+		wire.SubjectRecord:      g.exchange.heardPush,
+		wire.SubjectKnows:       g.exchange.heardKnows,
+		wire.SubjectTake + self: g.lender.heard,
+		wire.SubjectRoom + self: g.handover.heardRoom,
+		wire.SubjectGive + self: g.handover.heardGive,
+
+		wire.SubjectAdmin + self + ".>": g.admin.heard,
+	}
+	for subject, f := range handlers {
+		if _, err := g.cfg.Conn.Subscribe(subject, f); err != nil {
+			return fmt.Errorf("subscribing to %s: %w", subject, err)
+		}
+	}
+	g.segments.health.since, g.snowflakes.health.since = time.Now(), time.Now()
+	g.group.away.begin(at(time.Now()), g.link.reconnects())
+	if err := g.heartbeats.announce(); err != nil { // the peers answer with their heartbeats
+		return err
+	}
+	err := wire.PublishDenied(g.cfg.Conn, before, func(s string) bool { return s == wire.SubjectPresence })
+	for subject := range handlers {
+		err = cmp.Or(err, wire.SubscriptionDenied(g.cfg.Conn, before, subject))
+	}
+	if err != nil {
+		return fmt.Errorf("generators must hear each other: %w", err)
+	}
+	return nil
+}
+
+// stop ends everything that was started. why is the error that ended the generator; nil: the
+// context ended it.
+func (g *Generator) stop(r *run, why error) {
+	if why != nil {
+		g.phase.serving.Store(false)
+	}
+	g.phase.draining.Store(true)
+	g.heartbeats.now()
+	heartbeats := background(g.heartbeats.run)
+	// Leave, so that no new requests come, and finish those that are here. A generator that failed must not reserve for
+	// these.
+	ctx, cancel := g.drainTime()
+	defer cancel()
+	if why == nil {
+		g.awaitOthers(ctx)
+	}
+	g.leave(ctx, r)
+	if why == nil {
+		g.requests.wait(ctx)
+		r.work.stop() // no refill brings more
+		g.handover.run(ctx)
+		g.requests.wait(ctx) // those that came meanwhile borrow
+	}
+
+	// Refuse the requests that still wait.
+	r.lost.stop()
+	r.keys.stop()
+	r.work.stop()
+	r.flakes.stop()
+	r.away.stop()
+	g.group.away.end()
+	r.endLife()
+	g.requests.close()
+	g.tasks.close()
+
+	if g.phase.prepared.Load() { // so the start was published
+		g.publisher.publish(g.nodeEvent("stopped"))
+	}
+	r.events.stop()
+	heartbeats.stop()
+	g.heartbeats.send(heartbeat{Gone: true}) // not before: until here a change of max_id waits for this generator
+	// The last callbacks are answered from memory while the connection drains.
+	if err := g.cfg.Conn.Drain(); err == nil {
+		<-r.closed
+	}
+	r.segments.stop()
+	r.snowflakes.stop()
+	if err := g.flakes.Close(); err != nil {
+		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the "+
+			"time that the file reserves", "error", err)
+	}
+}
+
+// othersTime is a little longer than it takes to hear a heartbeat and to enter a queue group.
+const othersTime = 100 * time.Millisecond
+
+// awaitOthers waits while generators that had stepped aside come back, because they have heard that this one leaves.
+// Without it a request could find no generator. If there is no other generator, it refuses new requests while those
+// wait that were accepted, or until another generator comes, so that callers learn why they get no IDs.
+func (g *Generator) awaitOthers(ctx context.Context) {
+	newcomer := g.group.awaitNewcomer()
+	switch {
+	case !g.cfg.Conn.IsConnected():
+	case len(g.group.present(time.Now())) > 0:
+		time.Sleep(othersTime)
+	default:
+		if err := g.cfg.Conn.FlushWithContext(ctx); err != nil { // what came before is accepted
+			g.log.Debug("NATS does not answer", "error", err)
+		}
+		g.segments.queue.do(g.segments.queue.drain)
+		g.snowflakes.queue.do(g.snowflakes.queue.drain)
+		g.phase.refusing.Store(true)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() {
+			defer cancel()
+			select {
+			case <-newcomer:
+			case <-ctx.Done():
+			}
+		}()
+		g.requests.wait(ctx)
+	}
+}
+
+// leave leaves all queue groups, and waits until the requests that NATS has passed on are answered, or wait.
+func (g *Generator) leave(ctx context.Context, r *run) {
+	defer g.phase.refusing.Store(false) // what still comes is answered
+	var err error
+	if r.leaf != nil {
+		err = r.leaf.Stop()
+	}
+	g.segments.close()
+	g.snowflakes.close()
+	if err := errors.Join(err, g.link.flush()); err != nil {
+		g.log.Warn("the queue groups could not be left in order", "error", err) // NATS is away
+	}
+	until(ctx, func() bool { return left(g.segments, g.snowflakes) })
+}
+
+// degradedDrain is how long requests wait at the end of a generator that has lost its
+// embedded NATS server. Hardly any is answered, and the next start must not be late.
+const degradedDrain = time.Second
+
+// drainTime is the time for the answers to the requests that were accepted.
+func (g *Generator) drainTime() (context.Context, context.CancelFunc) {
+	most := g.cfg.DrainTimeout
+	if g.alerts.nats.reported && g.cfg.NATSErr() != nil {
+		most = min(most, degradedDrain)
+	}
+	return context.WithTimeout(context.Background(), most)
+}
