@@ -202,8 +202,8 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 
 // dropIf takes b out of memory, with all that is in it, if the condition holds. It calls
 // the condition with the locks of its shard and of b.
-func (a *memory) dropIf(b *buffer, condition func() bool) {
-	s := a.shard(b.tag)
+func (m *memory) dropIf(b *buffer, condition func() bool) {
+	s := m.shard(b.tag)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.mu.Lock()
@@ -212,21 +212,21 @@ func (a *memory) dropIf(b *buffer, condition func() bool) {
 		return
 	}
 	if b.floor > 0 {
-		a.cfg.Index.Observe(b.tag, b.floor) // before b is gone: Seen reads the buffer, then the marks
+		m.cfg.Index.Observe(b.tag, b.floor) // before b is gone: Seen reads the buffer, then the marks
 	}
 	b.gone = true
 	delete(s.buffers, b.tag)
-	a.alarms.recoveredLocked(b)
+	m.alarms.recoveredLocked(b)
 }
 
 // drop takes b out of memory and refuses its waiters.
-func (a *memory) drop(b *buffer, reason error) {
-	a.dropIf(b, func() bool { b.refuseLocked(reason); return true })
+func (m *memory) drop(b *buffer, reason error) {
+	m.dropIf(b, func() bool { b.refuseLocked(reason); return true })
 }
 
 // forget drops b if it is empty and no refill owns it.
-func (a *memory) forget(b *buffer) {
-	a.dropIf(b, func() bool { return !b.loading && b.left == 0 })
+func (m *memory) forget(b *buffer) {
+	m.dropIf(b, func() bool { return !b.loading && b.left == 0 })
 }
 
 // Failures is how many attempts at a refill have failed.
@@ -260,7 +260,7 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 
 // Seen is the end of all ranges of tag that this generator knows of, or the
 // max_id that it saw in the store, if that is above.
-func (a *memory) Seen(tag string) int64 {
-	floor, _ := a.Forbids(tag)
-	return max(floor, a.cfg.Index.End(tag)) // read last, because an evicted tag leaves its floor in the marks
+func (m *memory) Seen(tag string) int64 {
+	floor, _ := m.Forbids(tag)
+	return max(floor, m.cfg.Index.End(tag)) // read last, because an evicted tag leaves its floor in the marks
 }

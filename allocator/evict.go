@@ -35,8 +35,8 @@ func (a *Allocator) keepMemory() {
 }
 
 // sweep evicts the tags that were idle for a day.
-func (a *memory) sweep() {
-	for _, b := range a.all() {
+func (m *memory) sweep() {
+	for _, b := range m.all() {
 		b.mu.Lock()
 		b.idle++
 		if b.taken != b.swept {
@@ -46,7 +46,7 @@ func (a *memory) sweep() {
 		idle := b.idle >= evictAfter
 		b.mu.Unlock()
 		if idle {
-			a.evict(b)
+			m.evict(b)
 		}
 	}
 }
@@ -54,8 +54,8 @@ func (a *memory) sweep() {
 // evict drops b with the IDs that it has: they become a gap, and the next request loads the
 // tag again. What the checks of the store need stays in the marks. A tag stays while a
 // request or a refill is under way, and until its alerts are over.
-func (a *memory) evict(b *buffer) {
-	a.dropIf(b, func() bool { return !b.loading && b.waiters.n == 0 && b.failure == nil })
+func (m *memory) evict(b *buffer) {
+	m.dropIf(b, func() bool { return !b.loading && b.waiters.n == 0 && b.failure == nil })
 }
 
 // loadAhead reserves one segment for each of the tags that was never loaded, a

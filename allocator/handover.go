@@ -36,13 +36,13 @@ type Gift struct {
 }
 
 // Unused returns the tags of which IDs are in memory. Those with most of them come first.
-func (a *memory) Unused() []string {
+func (m *memory) Unused() []string {
 	type has struct {
 		tag  string
 		left int64
 	}
 	var all []has
-	for _, b := range a.all() {
+	for _, b := range m.all() {
 		b.mu.Lock()
 		if b.left > 0 && b.strict == nil {
 			all = append(all, has{b.tag, b.left})

@@ -41,15 +41,15 @@ func (a *follower) Push(s Stored) Known {
 }
 
 // Known is what this generator knows of a tag.
-func (a *memory) Known(tag string) Known {
-	floor, rules := a.Forbids(tag)
-	return Known{End: a.Seen(tag), Floor: floor, Order: a.cfg.Index.Order(tag), Rules: rules}
+func (m *memory) Known(tag string) Known {
+	floor, rules := m.Forbids(tag)
+	return Known{End: m.Seen(tag), Floor: floor, Order: m.cfg.Index.Order(tag), Rules: rules}
 }
 
 // Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the
 // tag's rules. What is in memory of a strict tag is the end of its last claim.
-func (a *memory) Forbids(tag string) (floor int64, rules Rules) {
-	b := a.lockedBuffer(tag)
+func (m *memory) Forbids(tag string) (floor int64, rules Rules) {
+	b := m.lockedBuffer(tag)
 	if b == nil {
 		return 0, Rules{}
 	}

@@ -316,14 +316,14 @@ func (s *strict) note(requests int, waited time.Duration) {
 }
 
 // becomeStrictLocked notes that the tag is strict.
-func (a *memory) becomeStrictLocked(b *buffer) {
+func (m *memory) becomeStrictLocked(b *buffer) {
 	if b.strict == nil {
-		a.strictNames.Store(b.tag, true)
+		m.strictNames.Store(b.tag, true)
 		b.strict = new(strict)
 		b.stepper.rebase(1) // the tag exists
 		// What memory has is from before the record was deleted by hand and made again in this order.
 		b.segments, b.left = nil, 0
-		a.alarms.recountLocked(b)
+		m.alarms.recountLocked(b)
 	}
 }
 
@@ -388,7 +388,7 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 }
 
 // KnowStrict notes that a tag is strict, by the answer of another generator.
-func (a *memory) KnowStrict(tag string) { a.strictNames.Store(strings.Clone(tag), true) }
+func (m *memory) KnowStrict(tag string) { m.strictNames.Store(strings.Clone(tag), true) }
 
 // LastRun is the run that claimed IDs of a tag last, by a record that was read or heard a moment ago; empty: none was.
 func (a *strictClaims) LastRun(tag string) string {
@@ -399,8 +399,8 @@ func (a *strictClaims) LastRun(tag string) string {
 // Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order.
 // The order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the
 // tag may have left memory.
-func (a *memory) Order(tag string) Order {
-	if _, ok := a.strictNames.Load(tag); ok {
+func (m *memory) Order(tag string) Order {
+	if _, ok := m.strictNames.Load(tag); ok {
 		return Strict
 	}
 	return Trend
