@@ -30,7 +30,7 @@ var promiseMutations = []mutation{
 	{name: "a damaged record is waited for", by: "TestUnusable", edits: []edit{{"refill.go",
 		"	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrNewer) { // not", "	if false { // not"}}},
 	{name: "a tag that has left memory is no strict one", by: "TestOrderOutlivesTheBuffer", edits: []edit{{"strict.go",
-		"	if _, ok := a.strictNames.Load(tag); ok {", "	if false {"}}},
+		"	if _, ok := m.strictNames.Load(tag); ok {", "	if false {"}}},
 	{name: "claims go on while an operator changes the tag", by: "TestHold", edits: []edit{{"strict.go",
 		"left > 0 && pause", "left < 0 && pause"}}},
 	{name: "claims are held back for ever", by: "TestHold", edits: []edit{{"strict.go",

@@ -309,7 +309,7 @@ var mutations = []mutation{
 	{name: "a tag in use is evicted", by: "TestEvict", edits: []edit{{"evict.go",
 		"			b.idle = 0\n", ""}}},
 	{name: "idle tags are not evicted", by: "TestEvict", edits: []edit{{"evict.go",
-		"			a.evict(b)\n", ""}}},
+		"			m.evict(b)\n", ""}}},
 	{name: "names that are no tags stay in memory while the store is away", by: "TestUnknownTagsAreForgotten", edits: []edit{{"refill.go",
 		"				a.forgetUnknown(b)\n", ""}}},
 	{name: "names that are no tags stay in memory when they are refused", by: "TestOverloadLeavesNothing", edits: []edit{{"allocator.go",
