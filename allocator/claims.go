@@ -126,17 +126,26 @@ func (c *claims) basis(ctx context.Context, tag string) (s Stored, loaded bool, 
 	return s, true, err
 }
 
-// load reads the record of a tag.
+// load reads the record of a tag. A process that stood still meanwhile reads it again: the records may have been set
+// back since the answer, and then its revision may be that of another record.
 func (c *claims) load(ctx context.Context, tag string) (Stored, error) {
+	for {
+		at := time.Now()
+		s, err := c.loadOnce(ctx, tag)
+		if err != nil || apart(time.Now(), at) <= loadTimeout {
+			if err == nil && s.Revision != 0 {
+				c.latest.Put(tag, s, at)
+			}
+			return s, err
+		}
+	}
+}
+
+func (c *claims) loadOnce(ctx context.Context, tag string) (Stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	c.latest.Forget(tag)
-	at := time.Now()
-	s, err := c.cfg.Records.Load(ctx, tag)
-	if err == nil && s.Revision != 0 {
-		c.latest.Put(tag, s, at)
-	}
-	return s, err
+	return c.cfg.Records.Load(ctx, tag)
 }
 
 // swap writes a record, and remembers it.

@@ -76,6 +76,25 @@ func TestBasis(t *testing.T) {
 	}
 }
 
+// TestRestoreWhileALoadStandsStill (N6): the answer to a read is from before a restore, after which another record has
+// its revision. So a read that took long is repeated.
+func TestRestoreWhileALoadStandsStill(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.make(allocator.Tag{Name: "invoice", Order: allocator.Strict})
+		g := w.join("one")
+		g.on(nil, atFirst("load", func() {
+			records := w.records.Snapshot()
+			restored := records["invoice"]
+			restored.MaxID = 500
+			records["invoice"] = restored
+			w.records.Restore(records)
+			time.Sleep(1001 * time.Millisecond)
+		}))
+		g.wantIDs("invoice", 2, 500)
+	})
+}
+
 // TestRaised (N7): a record below what this generator knows gets all that it knows: end, floor and rules. There is an
 // alert, after the acknowledgement. An old server's answer changes nothing.
 func TestRaised(t *testing.T) {

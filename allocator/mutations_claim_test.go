@@ -18,6 +18,9 @@ var claimMutations = []mutation{
 	{name: "a claim goes beyond the limit", by: "TestPropose|TestEnds", edits: []edit{
 		{"record.go", "	c.Last = min(c.Last, t.end()-1)\n", ""}}},
 
+	{name: "a claim rests on a record from before a standstill", by: "TestRestoreWhileALoadStandsStill", edits: []edit{
+		{"claims.go", "if err != nil || apart(time.Now(), at) <= loadTimeout {", "if true {"}}},
+
 	// N2 Refuse.
 	{name: "a deleted tag is claimed", by: "TestRefusedClaim|TestTransitions", edits: []edit{
 		{"record.go", "	case s.Deleted:\n		return ErrDeleted\n", ""}}},

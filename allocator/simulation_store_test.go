@@ -107,7 +107,7 @@ func (s *simRecords) Swap(ctx context.Context, t allocator.Tag, revision uint64)
 	back := w.recordsBack
 	w.mu.Unlock()
 	next, err := simCall(ctx, s.r, func() (uint64, error) {
-		was, _ := s.MemoryRecords.Load(context.Background(), t.Name)
+		was, damage := s.MemoryRecords.Load(context.Background(), t.Name)
 		next, err := s.MemoryRecords.Swap(context.Background(), t, revision)
 		w.trace("%s writes %s over %d: end %d, floor %d, deleted %v, last %d-%d of %s: %d, %v", s.r.name, t.Name,
 			revision, t.MaxID, t.Floor, t.Deleted, t.Last.First, t.Last.Last, t.Last.Run, next, err)
@@ -118,7 +118,7 @@ func (s *simRecords) Swap(ctx context.Context, t allocator.Tag, revision uint64)
 		w.mu.Lock()
 		w.repeats = w.repeats || w.recordsBack != back // it has found its revision again, in records that were set back meanwhile
 		w.mu.Unlock()
-		w.written(s.r, was, t)
+		w.written(s.r, was, damage, t)
 		return next, nil
 	})
 	if errors.Is(err, errSimLost) {
@@ -228,10 +228,12 @@ func (s *simNumbers) Check(ctx context.Context) error {
 func (s *simNumbers) Err() error { return nil }
 
 // written notes what a write has replaced, and that no write lowers a record.
-func (w *simWorld) written(r *simRun, was allocator.Stored, t allocator.Tag) {
+func (w *simWorld) written(r *simRun, was allocator.Stored, damage error, t allocator.Tag) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.old[t.Name] = append(w.old[t.Name], was)
+	if damage == nil { // what a follower may answer
+		w.old[t.Name] = append(w.old[t.Name], was)
+	}
 	w.old[t.Name] = w.old[t.Name][max(len(w.old[t.Name])-10, 0):]
 	if t.Name == simTrend {
 		w.claimed = max(w.claimed, t.MaxID)
