@@ -83,7 +83,8 @@ type AdvancedError struct {
 }
 
 func (e *AdvancedError) Error() string {
-	return fmt.Sprintf("the store went backwards: max_id of %s was %d and is moved up, because all IDs below %d are in use",
+	return fmt.Sprintf("the store went backwards: max_id of %s was %d and is moved up, because all IDs below %d are in "+
+		"use",
 		e.Tag, e.Got, e.Seen)
 }
 

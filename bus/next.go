@@ -104,7 +104,9 @@ type batch struct {
 
 // join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is
 // none. If there is a spare ID, join returns that and no batch.
-func (gs *groups) join(tag string, from func() (*source, error), deadline time.Time) (_ *group, b *batch, id int64, err error) {
+func (gs *groups) join(
+	tag string, from func() (*source, error), deadline time.Time,
+) (_ *group, b *batch, id int64, err error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g := gs.of[tag]

@@ -211,7 +211,8 @@ func (p *pending) tick(ctx context.Context, now time.Time) error {
 	if err := p.denied(ctx); err != nil {
 		return err
 	}
-	if p.lateness == nil || p.lateness.delay.Load() == 0 || p.unhedged || behind || p.ticks > mostHedges || !p.c.hedging.may(now) {
+	if p.lateness == nil || p.lateness.delay.Load() == 0 || p.unhedged || behind || p.ticks > mostHedges ||
+		!p.c.hedging.may(now) {
 		return wire.Away(p.c.nc) // then the answers are lost
 	}
 	if err := p.send(now); err != nil {

@@ -427,7 +427,8 @@ func (p *Pool) refuse() error {
 	p.ahead, p.kept = nil, 0
 	if p.end == nil {
 		tag := strings.TrimPrefix(p.from.subject, SubjectSegment+".")
-		p.end = badRequest("tag %s is strict, and IDs that a pool fetches ahead would not be in order: use Next or Take of the client", tag)
+		p.end = badRequest("tag %s is strict, and IDs that a pool fetches ahead would not be in order: use Next or Take of "+
+			"the client", tag)
 	}
 	return p.end
 }

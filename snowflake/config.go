@@ -68,11 +68,13 @@ type Config struct {
 	// call the generator. Default: they are dropped.
 	Notify func(Event)
 
-	Reserve      time.Duration // most time that is reserved ahead
-	Grace        time.Duration // what stays reserved after a clean stop
-	MaxBack      time.Duration // requests wait for a clock that went back by at most this much
-	MaxClockSkew time.Duration // a larger step forward is not trusted at once, nor at a start a clock that differs more from its peers'
-	MaxClockWait time.Duration // at a start, a clock that is behind the last run by at most this much is waited for without an alert
+	Reserve time.Duration // most time that is reserved ahead
+	Grace   time.Duration // what stays reserved after a clean stop
+	MaxBack time.Duration // requests wait for a clock that went back by at most this much
+	// a larger step forward is not trusted at once, nor at a start a clock that differs more from its peers'
+	MaxClockSkew time.Duration
+	// at a start, a clock that is behind the last run by at most this much is waited for without an alert
+	MaxClockWait time.Duration
 	MaxBatch     int64         // most IDs in one request
 	MaxWait      time.Duration // longest wait of a request
 	MaxWaiting   int64         // most requests that wait at a time

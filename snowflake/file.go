@@ -19,7 +19,8 @@ import (
 
 // ErrNotAlone means that another process has written to the worker's file. What it wrote stays,
 // and this process must end.
-var ErrNotAlone = errors.New("another process has used this data folder meanwhile, though it is locked; stop one of the two, and start the other again")
+var ErrNotAlone = errors.New("another process has used this data folder meanwhile, though it is locked; stop one of " +
+	"the two, and start the other again")
 
 // Disk is where a [File] keeps its bytes; an [os.File] is one.
 type Disk interface {

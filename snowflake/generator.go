@@ -41,7 +41,8 @@ type Generator struct {
 	signals  signals
 	keeper   keeperState
 
-	saving sync.Mutex // held while the file is read, changed and written; mu may be locked under it, but not the other way round
+	// held while the file is read, changed and written; mu may be locked under it, but not the other way round
+	saving sync.Mutex
 
 	mu         sync.Mutex // guards all that follows
 	clock      clockState
@@ -79,7 +80,8 @@ func New(cfg Config) *Generator {
 	g := &Generator{
 		cfg: cfg, started: now.Mono,
 		signals: signals{
-			serve: make(chan struct{}, 1), raise: make(chan struct{}, 1), confirm: make(chan struct{}, 1), verify: make(chan chan struct{}),
+			serve: make(chan struct{}, 1), raise: make(chan struct{}, 1), confirm: make(chan struct{}, 1),
+			verify: make(chan chan struct{}),
 		},
 		clock:      clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew, trusted: now}},
 		standstill: standstill{last: now},
@@ -118,7 +120,8 @@ func (g *Generator) State() State {
 	switch {
 	case err != nil:
 	case g.restingLocked(t):
-		s.Err = fmt.Errorf("%w: worker %d rests until %s, because the last run may have issued earlier times", ErrNoWorker, w.Worker, text(w.floor))
+		s.Err = fmt.Errorf("%w: worker %d rests until %s, because the last run may have issued earlier times", ErrNoWorker,
+			w.Worker, text(w.floor))
 	case t >= w.ceiling+stalled.Milliseconds():
 		s.Err = fmt.Errorf("%w: the data folder has not been written for a while", ErrNoWorker)
 	}

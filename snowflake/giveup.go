@@ -29,7 +29,8 @@ func (g *Generator) releaseUnwanted(ctx context.Context, e Entry) error {
 // can only be used when the right clock has caught up. Its record stays reserved, which bounds the next holder. So
 // the file may forget the ceiling.
 func (g *Generator) abandon(e Entry) error {
-	g.cfg.Log.Warn("in the last run the clock of this generator was ahead of the time that it and most others have now; taking another worker",
+	g.cfg.Log.Warn("in the last run the clock of this generator was ahead of the time that it and most others have now; "+
+		"taking another worker",
 		"worker", e.Worker, "reserved_until", text(e.ReservedUntil))
 	return g.save(func(f *Saved) { *f = g.identity })
 }
@@ -51,7 +52,8 @@ func (g *Generator) lose(held Held, ceiling, t int64) error {
 		g.clearBackwardsLocked(held.Worker) // the next worker starts without it
 		g.cfg.Notify(WorkerLost{held, min(used, ceiling)})
 		g.worker.lost = &held
-		defer g.cfg.Log.Warn("the worker is lost: its record is missing or belongs to another generator; taking another worker", "worker", held.Worker)
+		defer g.cfg.Log.Warn("the worker is lost: its record is missing or belongs to another generator; taking another "+
+			"worker", "worker", held.Worker)
 	}
 	g.worker.held, g.worker.fileOutdated = nil, true
 	g.mu.Unlock()
@@ -83,7 +85,8 @@ func (g *Generator) shorten(ctx context.Context) error {
 	}
 	if g.standstill.doubtful() { // another process may have the worker and the file
 		g.mu.Unlock()
-		return fmt.Errorf("the process stood still, and the registry has not confirmed since that worker %d is still its own", w.Worker)
+		return fmt.Errorf("the process stood still, and the registry has not confirmed since that worker %d is still its own",
+			w.Worker)
 	}
 	used := g.seq.ms + 1 // an old list may have reserved less since then
 	w.ReservedUntil = g.cfg.Layout.UnitFrom(max(used, min(w.ReservedUntil, max(t, used)+g.cfg.Grace.Milliseconds())))

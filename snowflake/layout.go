@@ -42,7 +42,8 @@ func Units() []time.Duration {
 
 // DefaultLayout returns the layout of Leaf and Twitter.
 func DefaultLayout() Layout {
-	return Layout{Epoch: DefaultEpoch, TimeBits: DefaultTimeBits, WorkerBits: DefaultWorkerBits, SequenceBits: DefaultSequenceBits}
+	return Layout{Epoch: DefaultEpoch, TimeBits: DefaultTimeBits, WorkerBits: DefaultWorkerBits,
+		SequenceBits: DefaultSequenceBits}
 }
 
 // In returns the layout with a time that is counted in this unit, which must be one of [Units].
@@ -73,10 +74,13 @@ func (l Layout) Validate() error {
 	switch {
 	case max(bits, l.WorkerBits, l.SequenceBits) > idBits || min(bits, l.WorkerBits, l.SequenceBits) < 1 ||
 		bits <= mostTimeBits && l.Unit()<<bits < leastLife:
-		return fmt.Errorf("a layout needs at least %d ms (12 days) of time, 1 bit of worker and 1 of sequence; this has %d bits of %d ms, %d and %d",
+		return fmt.Errorf("a layout needs at least %d ms (12 days) of time, 1 bit of worker and 1 of sequence; this has %d "+
+			"bits of %d ms, %d and %d",
 			leastLife, bits, l.Unit(), l.WorkerBits, l.SequenceBits)
-	case l.UnitMS == 0 && l.UnitBits != 0 || l.UnitMS != 0 && (l.UnitMS == 1 || l.TimeBits != 0 || !slices.Contains(Units(), millis(l.UnitMS))):
-		return fmt.Errorf("the time of a layout is counted in milliseconds, or in units of 10, 100 or 1000 ms; this has %d bits of ms, and %d bits of %d ms",
+	case l.UnitMS == 0 && l.UnitBits != 0 || l.UnitMS != 0 &&
+		(l.UnitMS == 1 || l.TimeBits != 0 || !slices.Contains(Units(), millis(l.UnitMS))):
+		return fmt.Errorf("the time of a layout is counted in milliseconds, or in units of 10, 100 or 1000 ms; this has %d "+
+			"bits of ms, and %d bits of %d ms",
 			l.TimeBits, l.UnitBits, l.UnitMS)
 	case l.Bits() > idBits:
 		return fmt.Errorf("the bits of a layout are %d together, more than %d: %d of time, %d of worker, %d of sequence",
@@ -96,7 +100,8 @@ const leastLeft = ending
 // would end within a year, or has ended.
 func (l Layout) CheckLife(now int64) error {
 	if l.End()-now < leastLeft.Milliseconds() {
-		return fmt.Errorf("a new layout of snowflakes must last for a year at least, and this one ends at %s: give the time more bits "+
+		return fmt.Errorf("a new layout of snowflakes must last for a year at least, and this one ends at %s: give the time "+
+			"more bits "+
 			"(more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch", text(l.End()))
 	}
 	return nil

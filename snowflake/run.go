@@ -35,7 +35,8 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.setIdentity(installation)
 	running, end := context.WithCancel(ctx)
 	defer end()
-	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx)) // until Run returns, which a disk that hangs may delay
+	// until Run returns, which a disk that hangs may delay
+	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx))
 	var clock sync.WaitGroup
 	// It does no I/O: a disk or a network that hangs must not look like a standstill.
 	clock.Go(func() { loop(alive, nil, g.noteRunning) })
@@ -93,7 +94,8 @@ func (g *Generator) setIdentity(installation string) {
 	}
 	if s, ok := g.cfg.File.Saved(); ok {
 		if _, known := g.ownSaved(); !known && s.Worker >= 0 {
-			g.cfg.Log.Warn("the data folder has the worker of another generator; taking another worker", "node", s.Node, "installation", s.Installation, "place", s.Place)
+			g.cfg.Log.Warn("the data folder has the worker of another generator; taking another worker", "node", s.Node,
+				"installation", s.Installation, "place", s.Place)
 		}
 	}
 }
@@ -181,7 +183,8 @@ func (g *Generator) raiseAlways(ctx context.Context) {
 	loop(ctx, g.signals.raise, func() time.Duration {
 		err := g.raiseCeiling()
 		if err != nil && !logged {
-			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop when the time that it reserves is over", "error", err)
+			g.cfg.Log.Error("the data folder cannot be written: snowflakes stop when the time that it reserves is over", "error",
+				err)
 		} else if err == nil && logged {
 			g.cfg.Log.Info("the data folder can be written again")
 		}

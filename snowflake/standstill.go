@@ -34,7 +34,8 @@ type standstill struct {
 func (s *standstill) doubtful() bool { return s.confirmed < s.times }
 
 func (s *standstill) error(worker int64) error {
-	return fmt.Errorf("%w: the process stood still for %d ms, and the registry has not confirmed since that worker %d is still its own: %w",
+	return fmt.Errorf("%w: the process stood still for %d ms, and the registry has not confirmed since that worker %d is "+
+		"still its own: %w",
 		ErrNoWorker, s.long, worker, s.failed)
 }
 

@@ -46,13 +46,15 @@ func (g *Generator) checkRecorded(recorded int64) (abandon bool, err error) {
 		return false, nil
 	}
 	behind := millis(min(recorded-now, math.MaxInt64/int64(time.Millisecond)))
-	err = fmt.Errorf("%w: it says %s, and this generator's last time on record is %s; no worker is used until the clock has caught up",
+	err = fmt.Errorf("%w: it says %s, and this generator's last time on record is %s; no worker is used until the clock "+
+		"has caught up",
 		&BackwardsError{behind}, text(now), text(recorded))
 	if behind <= g.cfg.MaxClockWait {
 		return false, err
 	}
 	g.reportSkewed(ClockSkewed{Now: now, Recorded: recorded, Threshold: g.cfg.MaxClockWait})
-	return g.keeper.agreed, fmt.Errorf("%w. Set the clock right, or start as a new node, which takes another worker (--node NEWNAME)", err)
+	return g.keeper.agreed, fmt.Errorf("%w. Set the clock right, or start as a new node, which takes another worker "+
+		"(--node NEWNAME)", err)
 }
 
 // compareClock compares the clock with the peers' at a start. If no peer answers, the clock counts as right.
@@ -69,7 +71,8 @@ func (g *Generator) compareClock(ctx context.Context) error {
 	}
 	now := g.cfg.Clock()
 	if now.Mono-r.Mono > 2*askFor || now.setSince(r).Abs() > g.cfg.MaxClockSkew {
-		return errors.New("the other generators were asked for their clocks, and meanwhile this one's was set or the process stood still")
+		return errors.New("the other generators were asked for their clocks, and meanwhile this one's was set or the " +
+			"process stood still")
 	}
 	near := g.near(peers)
 	if 2*near < len(peers) { // half are enough: with its own clock, that is more than half
@@ -80,7 +83,8 @@ func (g *Generator) compareClock(ctx context.Context) error {
 		if ahead > 0 {
 			side = "behind"
 		}
-		return fmt.Errorf("the clock differs from the other generators' clocks: it says %s, %v %s the %s that is their median (%d of %d agree within %v, "+
+		return fmt.Errorf("the clock differs from the other generators' clocks: it says %s, %v %s the %s that is their "+
+			"median (%d of %d agree within %v, "+
 			"--max-clock-skew); no worker is used until they agree. Set this machine's clock right; if it is right, set theirs",
 			text(now.Wall), ahead.Abs(), side, text(theirs), near, len(peers), g.cfg.MaxClockSkew)
 	}

@@ -84,7 +84,8 @@ func (g *Generator) keepWorker(ctx context.Context) error {
 	g.mu.Unlock()
 	wake(g.signals.serve)
 	if over && !starting { // before Run nothing reads the clock often enough
-		g.cfg.Log.Warn("the process or its machine stood still, or its clock was set forward; the registry has confirmed the worker since", "ms", long)
+		g.cfg.Log.Warn("the process or its machine stood still, or its clock was set forward; the registry has confirmed "+
+			"the worker since", "ms", long)
 	}
 	return err
 }
@@ -162,7 +163,8 @@ func (g *Generator) acquireOther(ctx context.Context, entries []Entry) error {
 	}
 	// A clock that is ahead takes each reservation for ended. A holder that writes before each attempt
 	// would starve this generator, if there is another worker.
-	others := slices.DeleteFunc(slices.Clone(free), func(e Entry) bool { return slices.Contains(g.keeper.contested, e.Worker) })
+	others := slices.DeleteFunc(slices.Clone(free),
+		func(e Entry) bool { return slices.Contains(g.keeper.contested, e.Worker) })
 	if len(others) > 0 || taken <= g.cfg.LastWorker-g.cfg.FirstWorker {
 		free = others
 	}
@@ -350,7 +352,8 @@ func (g *Generator) reconcile(ctx context.Context, w *heldWorker) error {
 	if err := g.lose(w.summary(), w.ReservedUntil, t); err != nil {
 		g.cfg.Log.Error("the file of the lost worker cannot be written", "error", err)
 	}
-	return fmt.Errorf("%w: worker %d is lost; its record is missing or belongs to another generator", ErrConflict, w.Worker)
+	return fmt.Errorf("%w: worker %d is lost; its record is missing or belongs to another generator", ErrConflict,
+		w.Worker)
 }
 
 // allTaken is the error of a generator for which no worker is left.

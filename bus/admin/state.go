@@ -150,10 +150,12 @@ type Clock struct {
 
 // Counts are since the generator started.
 type Counts struct {
-	Requests      int64                `json:"requests"` // answered with IDs
-	IDs           int64                `json:"ids"`
-	Borrowed      int64                `json:"borrowed"`       // requests that were answered with IDs of another generator
-	Overloads     int64                `json:"overloads"`      // how often it left a queue group for a moment, dropped requests, or refused batches of opaque tags, at most 10 a second
+	Requests int64 `json:"requests"` // answered with IDs
+	IDs      int64 `json:"ids"`
+	Borrowed int64 `json:"borrowed"` // requests that were answered with IDs of another generator
+	// how often it left a queue group for a moment, dropped requests, or refused batches of opaque tags, at most 10 a
+	// second
+	Overloads     int64                `json:"overloads"`
 	Errors        map[bus.Reason]int64 `json:"errors"`         // requests for IDs that were refused
 	Waiting       int64                `json:"waiting"`        // requests, now
 	Tags          int                  `json:"tags"`           // in memory, now

@@ -22,7 +22,8 @@ func (g *Generator) Audit(t testing.TB, o audit.Options) *audit.Report {
 	if g.stopped() {
 		t.Fatalf("bustest: audit: the generator is stopped: Restart it first")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) // a test's own context is over during its cleanup
+	// a test's own context is over during its cleanup
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	js, err := jetstream.New(g.conn)
 	if err != nil {

@@ -143,7 +143,8 @@ func setHash(to *string, flag, secret string) error {
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(secret), bcrypt.MinCost)
 	if errors.Is(err, bcrypt.ErrPasswordTooLong) {
-		return fmt.Errorf("--%s has %d bytes, and more than 72 are not allowed: give a shorter one, or set it in the file of --nats-config", flag, len(secret))
+		return fmt.Errorf("--%s has %d bytes, and more than 72 are not allowed: give a shorter one, or set it in the file "+
+			"of --nats-config", flag, len(secret))
 	}
 	*to = string(hash)
 	return err

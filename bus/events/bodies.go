@@ -145,7 +145,8 @@ type (
 		Run         string `json:"run"`           // of Node: each start has another
 		LastHeardMS int64  `json:"last_heard_ms"` // when its last heartbeat came
 		Worker      *int64 `json:"worker,omitempty"`
-		UntilMS     int64  `json:"until_ms"` // when the reservation of its worker ends; without a worker an hour after LastHeardMS
+		// when the reservation of its worker ends; without a worker an hour after LastHeardMS
+		UntilMS int64 `json:"until_ms"`
 	}
 	// Tag is the body of leaf.tag.created, leaf.tag.updated and leaf.tag.deleted: the tag's
 	// new record, or its last one.

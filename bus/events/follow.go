@@ -15,7 +15,8 @@ import (
 
 var (
 	// ErrNoJetStream says that events can only be followed live.
-	ErrNoJetStream = errors.New("this NATS has no JetStream, so no events are kept: follow them live (Live, or leaf events --live)")
+	ErrNoJetStream = errors.New("this NATS has no JetStream, so no events are kept: follow them live (Live, or leaf " +
+		"events --live)")
 
 	errLeft = errors.New("the loop was left")
 )

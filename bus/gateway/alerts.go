@@ -62,7 +62,8 @@ func (a *alerts) add(e events.Event, position int) {
 		}
 	case events.Node, events.Worker:
 		if node, ok := body.(events.Node); ok && e.Type == "leaf.node.started" && !node.Started.IsZero() {
-			when = moment{at: node.Started} // the process may have raised alerts before this event, while its store was unavailable
+			// the process may have raised alerts before this event, while its store was unavailable
+			when = moment{at: node.Started}
 		}
 		for about, n := range a.of[nodeOf(e)] {
 			if ends(e.Type, about.what) {

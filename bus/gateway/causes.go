@@ -113,9 +113,11 @@ func storeOf(n notice) string {
 
 func newCause(kind string, alerts []notice, soonest float64, now time.Time) causeView {
 	slices.SortFunc(alerts, func(x, y notice) int {
-		return cmp.Or(cmp.Compare(slices.Index(harms, x.harm()), slices.Index(harms, y.harm())), y.Time.Compare(x.Time), cmp.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(slices.Index(harms, x.harm()), slices.Index(harms, y.harm())), y.Time.Compare(x.Time),
+			cmp.Compare(x.ID, y.ID))
 	})
-	c := causeView{Kind: kind, Harm: alerts[0].harm(), Since: alerts[0].Time, Count: len(alerts), Alerts: alerts[:min(len(alerts), maxMembers)]}
+	c := causeView{Kind: kind, Harm: alerts[0].harm(), Since: alerts[0].Time, Count: len(alerts),
+		Alerts: alerts[:min(len(alerts), maxMembers)]}
 	keys, dry := make(map[string]bool), make(map[string]bool)
 	lasts := math.Inf(1)
 	for _, n := range alerts {
@@ -200,6 +202,7 @@ func (c causeView) compare(other causeView) int {
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(gone(c), gone(other)), cmp.Compare(slices.Index(harms, c.Harm), slices.Index(harms, other.Harm)),
+	return cmp.Or(cmp.Compare(gone(c), gone(other)),
+		cmp.Compare(slices.Index(harms, c.Harm), slices.Index(harms, other.Harm)),
 		cmp.Compare(ends(c), ends(other)), other.Since.Compare(c.Since), cmp.Compare(c.Kind, other.Kind))
 }

@@ -33,7 +33,8 @@ type lazyConn struct {
 // newLazyConn returns c with lazy deadlines. A deadline of writes may come earlier by writeSlack than it was
 // set, so that requests in quick succession share one.
 func newLazyConn(c net.Conn, writeSlack time.Duration) *lazyConn {
-	return &lazyConn{Conn: c, read: deadline{set: c.SetReadDeadline}, write: deadline{set: c.SetWriteDeadline, slack: writeSlack}}
+	return &lazyConn{Conn: c, read: deadline{set: c.SetReadDeadline},
+		write: deadline{set: c.SetWriteDeadline, slack: writeSlack}}
 }
 
 // Read implements [net.Conn].

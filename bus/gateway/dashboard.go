@@ -63,8 +63,12 @@ func newViews(cfg Config) *views {
 }
 
 func (v *views) register(mux *http.ServeMux) {
-	mux.HandleFunc("/dashboard/overview", func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, v.overview.get()) })
-	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, v.latest.get()) })
+	mux.HandleFunc("/dashboard/overview", func(w http.ResponseWriter, r *http.Request) {
+		write(w, http.StatusOK, v.overview.get())
+	})
+	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) {
+		write(w, http.StatusOK, v.latest.get())
+	})
 	mux.HandleFunc("/dashboard/tags", v.searches.bound(v.tags))
 	mux.HandleFunc("/dashboard/workers", v.searches.bound(v.workers))
 }

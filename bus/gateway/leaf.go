@@ -33,7 +33,9 @@ func (s *Server) snowflake(w http.ResponseWriter, r *http.Request, key string) {
 	s.answer(w, r, generator.SnowflakeKind, key, snowflakeResult)
 }
 
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, kind generator.Kind, key string, result func(bus.Reason) int) {
+func (s *Server) answer(
+	w http.ResponseWriter, r *http.Request, kind generator.Kind, key string, result func(bus.Reason) int,
+) {
 	if key == "" {
 		refuse(w, r, http.StatusNotFound, "not_found", "the path must end with a key")
 		return
@@ -52,7 +54,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, kind generator.K
 }
 
 // take takes the IDs that a request asks for, and reports whether it has a count. HEAD takes none.
-func (s *Server) take(w http.ResponseWriter, r *http.Request, kind generator.Kind, tag string) (ranges []bus.Range, batch bool, err error) {
+func (s *Server) take(
+	w http.ResponseWriter, r *http.Request, kind generator.Kind, tag string,
+) (ranges []bus.Range, batch bool, err error) {
 	count, batch, err := parseCount(r.URL.RawQuery)
 	if err == nil && isV1(r) && r.ContentLength > 0 {
 		err = badRequest("a request has no body: the count is a parameter, ?count=100")

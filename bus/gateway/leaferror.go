@@ -69,7 +69,8 @@ func refuseAs(w http.ResponseWriter, r *http.Request, err error, result func(bus
 	if e.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	refuse(w, r, http.StatusInternalServerError, leafException, "Result{id="+strconv.Itoa(result(e.Reason))+", status=EXCEPTION}")
+	refuse(w, r, http.StatusInternalServerError, leafException,
+		"Result{id="+strconv.Itoa(result(e.Reason))+", status=EXCEPTION}")
 }
 
 func badRequest(text string) error {
@@ -82,7 +83,8 @@ func refuse(w http.ResponseWriter, r *http.Request, status int, exception, text 
 		refuseV1(w, &bus.Error{Code: status, Reason: bus.Reason(exception), Message: text})
 		return
 	}
-	write(w, status, failure{time.Now().UnixMilli(), status, http.StatusText(status), exception, text, r.URL.EscapedPath()})
+	write(w, status, failure{time.Now().UnixMilli(), status, http.StatusText(status), exception, text,
+		r.URL.EscapedPath()})
 }
 
 // write answers with JSON.

@@ -33,7 +33,8 @@ var (
 // The reasons why requests for IDs are refused: of both kinds, and of one kind alone.
 var (
 	refusals = []bus.Reason{
-		bus.BadRequest, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.Draining, bus.TimedOut, bus.Exhausted, generator.Canceled,
+		bus.BadRequest, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.Draining, bus.TimedOut, bus.Exhausted,
+		generator.Canceled,
 	}
 	refusalsOf = map[generator.Kind][]bus.Reason{
 		generator.SegmentKind:   {bus.BadTag, bus.UnknownTag, bus.Paused, bus.QuotaExceeded, bus.StoreUnavailable},
@@ -85,16 +86,23 @@ func NewMetrics() *Metrics {
 	durations := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	m.requests = counters("leaf_requests_total", "Requests that were answered, by outcome: ok, or the reason of the error.", "face", "kind", "outcome")
+	m.requests = counters("leaf_requests_total",
+		"Requests that were answered, by outcome: ok, or the reason of the error.", "face", "kind", "outcome")
 	ids := counters("leaf_ids_total", "IDs that were handed out.", "face", "kind")
-	waits := counters("leaf_waits_total", "Requests that had to wait, for a segment, for time, or for the write of a strict tag.", "face", "kind")
-	took := durations("leaf_request_duration_seconds", "How long the generator took for a request, from its arrival to the answer.", requestBuckets, "face", "kind")
-	m.reserved = counters("leaf_reserved_ids_total", "IDs that were reserved in the store, by the cause of the refill, or strict for IDs of strict tags.", "cause")
-	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.", refillBuckets, "cause")
+	waits := counters("leaf_waits_total",
+		"Requests that had to wait, for a segment, for time, or for the write of a strict tag.", "face", "kind")
+	took := durations("leaf_request_duration_seconds",
+		"How long the generator took for a request, from its arrival to the answer.", requestBuckets, "face", "kind")
+	m.reserved = counters("leaf_reserved_ids_total",
+		"IDs that were reserved in the store, by the cause of the refill, or strict for IDs of strict tags.", "cause")
+	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.",
+		refillBuckets, "cause")
 	regressions := counters("leaf_store_regressions_total",
-		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; dropped, two generators held one range, and IDs may come twice.", "action")
+		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; dropped, two "+
+			"generators held one range, and IDs may come twice.", "action")
 	m.claims = durations("leaf_strict_write_duration_seconds",
-		"How long IDs of a strict tag took to be written to the store, conflicts included, by the generator that wrote: self or peer.", refillBuckets, "by")
+		"How long IDs of a strict tag took to be written to the store, conflicts included, by the generator that wrote: "+
+			"self or peer.", refillBuckets, "by")
 	m.served = auto.NewHistogram(prometheus.HistogramOpts{Name: "leaf_strict_write_requests",
 		Help:    "Requests that one write of a strict tag answered. All requests that a peer passes on at once count as one.",
 		Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
@@ -126,7 +134,9 @@ func NewMetrics() *Metrics {
 }
 
 // addAnswered makes the series of one kind of requests.
-func (m *Metrics) addAnswered(t generator.Transport, k generator.Kind, ids, waits *prometheus.CounterVec, took *prometheus.HistogramVec) {
+func (m *Metrics) addAnswered(
+	t generator.Transport, k generator.Kind, ids, waits *prometheus.CounterVec, took *prometheus.HistogramVec,
+) {
 	if t == generator.HTTP && k == generator.AdminKind {
 		return // administration needs the bus
 	}
@@ -206,8 +216,10 @@ func (c stateCollector) Describe(chan<- *prometheus.Desc) {}
 func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	s := c.state.get()
 	out := stateMetrics(ch)
-	out.add("build_info", "1, for the version that runs.", 1, "version", s.Version, "go_version", runtime.Version(), "node", s.Node)
-	out.add("ready", "Whether all is there that the generator is configured with: 1, or 0 as /readyz has it.", truth(s.Ready))
+	out.add("build_info", "1, for the version that runs.", 1, "version", s.Version, "go_version", runtime.Version(),
+		"node", s.Node)
+	out.add("ready", "Whether all is there that the generator is configured with: 1, or 0 as /readyz has it.",
+		truth(s.Ready))
 	for _, what := range missable {
 		_, missing := s.Reasons[what]
 		out.add("missing", "Whether this is missing, as /readyz says: 1 or 0.", truth(missing), "what", what)
@@ -215,45 +227,62 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	const serving = "Whether the generator can answer with IDs of this kind, possibly only from memory: 1 or 0."
 	out.add("serving", serving, truth(s.Segment), "kind", generator.SegmentKind.String())
 	out.add("serving", serving, truth(s.Snowflake), "kind", generator.SnowflakeKind.String())
-	out.add("lost_nodes", "Other generators that this one does not hear, and that did not report that they end.", float64(s.Counts.Lost))
-	out.add("waiting_requests", "Requests that wait now, for a segment, for time, or for the write of a strict tag.", float64(s.Counts.Waiting))
-	out.count("borrowed_requests_total", "Requests that were answered with IDs of another generator, because this one had too few.", s.Counts.Borrowed)
-	out.count("overloads_total", "How often more came than the generator could answer: it left the queue group for a moment, requests were dropped, or batches of opaque tags were refused.", s.Counts.Overloads)
+	out.add("lost_nodes", "Other generators that this one does not hear, and that did not report that they end.",
+		float64(s.Counts.Lost))
+	out.add("waiting_requests", "Requests that wait now, for a segment, for time, or for the write of a strict tag.",
+		float64(s.Counts.Waiting))
+	out.count("borrowed_requests_total",
+		"Requests that were answered with IDs of another generator, because this one had too few.", s.Counts.Borrowed)
+	out.count("overloads_total", "How often more came than the generator could answer: it left the queue group for a "+
+		"moment, requests were dropped, or batches of opaque tags were refused.", s.Counts.Overloads)
 	for state, n := range s.Counts.States {
 		out.add("tags", "Tags in memory, by their state.", float64(n), "state", state)
 	}
 	out.add("buffered_ids", "IDs in memory, of all tags.", float64(s.Counts.Left))
 	out.count("store_errors_total", "Attempts to reserve a range that failed.", s.Counts.StoreErrors)
 	if s.FailingLasts != nil {
-		out.add("failing_remaining_seconds", "How long the IDs of tags last whose refills fail, at the present rates; the least of them. 0 for a strict tag. Absent: no tag in use fails.",
+		out.add("failing_remaining_seconds",
+			"How long the IDs of tags last whose refills fail, at the present rates; the least of them. 0 for a strict tag. "+
+				"Absent: no tag in use fails.",
 			*s.FailingLasts)
 	}
 	if s.Clock.OffsetMS != nil {
-		out.add("clock_offset_seconds", "How far the clock is ahead of the median of the other generators'; absent: no other is heard.",
+		out.add("clock_offset_seconds",
+			"How far the clock is ahead of the median of the other generators'; absent: no other is heard.",
 			float64(*s.Clock.OffsetMS)/1e3)
 	}
 	if s.Worker != nil {
 		left := time.UnixMilli(s.ReservedUntil).Sub(time.UnixMilli(s.Clock.UnixMS))
 		out.add("worker_id", "The worker that is held for snowflakes; absent: none.", float64(*s.Worker))
-		out.add("registry_away", "Whether the last report of the worker did not reach the registry: 1 or 0; absent: no worker is held.", truth(s.RegistryAway))
-		out.add("worker_reserved_seconds", "How long the worker is still reserved if the registry stays unavailable; absent: none is held.", left.Seconds())
+		out.add("registry_away", "Whether the last report of the worker did not reach the registry: 1 or 0; absent: no "+
+			"worker is held.", truth(s.RegistryAway))
+		out.add("worker_reserved_seconds",
+			"How long the worker is still reserved if the registry stays unavailable; absent: none is held.", left.Seconds())
 	}
 	out.add("events_queued", "Events that wait for the stream.", float64(s.Counts.EventsQueued))
-	out.count("events_dropped_total", "Events that were dropped because the stream was unavailable.", s.Counts.EventsDropped)
+	out.count("events_dropped_total", "Events that were dropped because the stream was unavailable.",
+		s.Counts.EventsDropped)
 	for _, r := range s.Refused {
-		out.add("tag_refused_seconds", "How long all requests for IDs of a tag have been refused, from the first refusal to the last, for the 5 tags without IDs for longest; "+
-			"absent: IDs were handed out or reserved since, or nobody asked for 10 minutes.", float64(r.ForMS)/1e3, "tag", r.Tag)
-		out.add("tag_refused_requests", "Requests for IDs of a tag that were refused since the last one that got IDs, for the same tags.", float64(r.Refused), "tag", r.Tag)
+		out.add("tag_refused_seconds",
+			"How long all requests for IDs of a tag have been refused, from the first refusal to the last, for the 5 tags "+
+				"without IDs for longest; "+
+				"absent: IDs were handed out or reserved since, or nobody asked for 10 minutes.", float64(r.ForMS)/1e3, "tag", r.Tag)
+		out.add("tag_refused_requests",
+			"Requests for IDs of a tag that were refused since the last one that got IDs, for the same tags.",
+			float64(r.Refused), "tag", r.Tag)
 	}
 	for _, b := range s.Busiest {
 		out.count("tag_ids_total", "IDs that were handed out of a tag, for the busiest tags.", b.Taken, "tag", b.Tag)
 		if b.Order == bus.OrderStrict { // 0 IDs in memory would look like a tag that runs out of them
 			continue
 		}
-		out.add("tag_buffered_ids", "IDs in memory of a tag, for the busiest tags; absent: the tag is strict.", float64(b.Left), "tag", b.Tag)
-		out.add("tag_step_ids", "IDs of the next refill of a tag, for the busiest tags; absent: the tag is strict.", float64(b.Step), "tag", b.Tag)
+		out.add("tag_buffered_ids", "IDs in memory of a tag, for the busiest tags; absent: the tag is strict.",
+			float64(b.Left), "tag", b.Tag)
+		out.add("tag_step_ids", "IDs of the next refill of a tag, for the busiest tags; absent: the tag is strict.",
+			float64(b.Step), "tag", b.Tag)
 		if b.Lasts != nil {
-			out.add("tag_lasts_seconds", "After how many seconds a tag has no IDs in memory if nothing more is reserved, at its rate since the refill before the last, "+
+			out.add("tag_lasts_seconds", "After how many seconds a tag has no IDs in memory if nothing more is reserved, at "+
+				"its rate since the refill before the last, "+
 				"for the busiest tags; absent: the tag is strict, or nothing was taken since.", *b.Lasts, "tag", b.Tag)
 		}
 	}

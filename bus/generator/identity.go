@@ -115,7 +115,8 @@ func (m *membership) mayCreate(ctx context.Context) error {
 	}
 	if witness.Witness != "" {
 		return fmt.Errorf("%w: waiting for the record of installation %s: the data folder of %s names it, "+
-			"and this NATS has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong here. "+
+			"and this NATS has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong "+
+			"here. "+
 			"--new-installation begins a new one at 1",
 			allocator.ErrUnavailable, witness.Witness, witness.Node, witness.Node)
 	}

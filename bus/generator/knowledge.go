@@ -106,7 +106,8 @@ func tagEvent(subject string, header nats.Header, data []byte) (body any, delete
 
 // readEvents calls f with the body of each event of tags on a subject.
 func readEvents(
-	ctx context.Context, js jetstream.JetStream, subject string, policy jetstream.DeliverPolicy, f func(body any, deleted bool),
+	ctx context.Context, js jetstream.JetStream, subject string, policy jetstream.DeliverPolicy,
+	f func(body any, deleted bool),
 ) error {
 	return stream.Read(ctx, js, events.Stream, subject, policy, func(msg jetstream.Msg, _, _ uint64) {
 		f(tagEvent(msg.Subject(), msg.Headers(), msg.Data()))

@@ -212,7 +212,8 @@ func (t *tagAdmin) seenInEvents(ctx context.Context, tag string) (seen int64, er
 	}
 	read, cancel := context.WithTimeout(ctx, eventsPatience)
 	defer cancel()
-	if seen, err = endInEvents(read, t.cfg.JS, tag); err != nil { // a stream of events that cannot be had must not stop anything
+	// a stream of events that cannot be had must not stop anything
+	if seen, err = endInEvents(read, t.cfg.JS, tag); err != nil {
 		t.cfg.Log.Warn("a tag is created without a look at the events of that name", "tag", tag, "error", err)
 	}
 	return seen, nil

@@ -65,13 +65,15 @@ func printTagAudits(w *bufio.Writer, tags []audit.TagAudit) {
 func printLastClaim(w *bufio.Writer, t audit.TagAudit) {
 	var rows [][]string
 	if l := t.Last; l != nil {
-		rows = append(rows, []string{"last claim", fmt.Sprintf("%d-%d, by %s at %s", l.First, l.Last, l.Node, cli.TimeMS(l.Time))})
+		rows = append(rows, []string{"last claim",
+			fmt.Sprintf("%d-%d, by %s at %s", l.First, l.Last, l.Node, cli.TimeMS(l.Time))})
 	}
 	if t.Events > 0 {
 		rows = append(rows, []string{"events", fmt.Sprintf("from ID %d on, first at %s", t.From, cli.TimeMS(t.Since))})
 	}
 	for _, s := range t.Shares {
-		rows = append(rows, []string{"generator", fmt.Sprintf("%s claimed %d IDs in %s", s.Node, s.IDs, cli.Counted(s.Refills, "range"))})
+		rows = append(rows, []string{"generator",
+			fmt.Sprintf("%s claimed %d IDs in %s", s.Node, s.IDs, cli.Counted(s.Refills, "range"))})
 	}
 	if len(rows) > 0 {
 		_ = cli.PrintTable(w, rows[0], rows[1:])
@@ -157,7 +159,8 @@ func timeOrNone(t time.Time) string {
 
 // whatToDo is for those kinds of contradictions of which the message does not say it.
 var whatToDo = map[audit.ContradictionKind]string{
-	audit.Overlap:        "if no event is forged, search your data for the IDs that were claimed twice, then run `leaf tag advance TAG`",
+	audit.Overlap: "if no event is forged, search your data for the IDs that were claimed twice, then run `leaf " +
+		"tag advance TAG`",
 	audit.Unclaimed:      "if the event is not forged, stop callers of the tag and run `leaf tag advance TAG`",
 	audit.DamagedEvent:   "find out who may publish to leaf.events.>",
 	audit.TwoHolders:     "if no event is forged, stop one of the two generators now",

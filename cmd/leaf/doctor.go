@@ -78,10 +78,12 @@ has. With --nats-monitor leaf asks the monitoring address of a server that you j
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs := cmd.Flags()
-	f.mysql.register(fs, cli.GroupState, "also check this database of the tags, `DSN` user:password@tcp(host:3306)/database")
+	f.mysql.register(fs, cli.GroupState,
+		"also check this database of the tags, `DSN` user:password@tcp(host:3306)/database")
 	f.zookeeper.register(fs)
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state of the generator")
-	fs.StringVar(&f.monitor, "nats-monitor", "", "also ask the NATS server's monitoring address, `URL` such as http://10.0.0.5:8222")
+	fs.StringVar(&f.monitor, "nats-monitor", "",
+		"also ask the NATS server's monitoring address, `URL` such as http://10.0.0.5:8222")
 	cli.Settings(fs, cli.GroupState, "data-dir")
 	f.Register(cmd)
 	f.OwnInboxes(fs)
@@ -180,14 +182,16 @@ func remedy(check string, err error) string {
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
 		return "run leaf doctor as the user of the generators (docs/doctor.md#permissions-of-a-generator)"
-	case !network && !slices.ContainsFunc([]error{context.DeadlineExceeded, allocator.ErrUnavailable, nats.ErrTimeout, nats.ErrNoResponders, jetstream.ErrNoStreamResponse}, silent):
+	case !network && !slices.ContainsFunc([]error{context.DeadlineExceeded, allocator.ErrUnavailable, nats.ErrTimeout,
+		nats.ErrNoResponders, jetstream.ErrNoStreamResponse}, silent):
 		return ""
 	case check == "nats":
 		return "see that a NATS server runs there, and that no firewall is between"
 	case check == "records":
 		return "see that JetStream and the database answer, or give a larger --timeout"
 	case check == "mysql":
-		return "see that the database runs there, that no firewall is between, and that the address and the password are right"
+		return "see that the database runs there, that no firewall is between, and that the address and the password are " +
+			"right"
 	case check == "zookeeper":
 		return "see that more than half of its servers run, that no firewall is between, and that the addresses are right"
 	}
@@ -233,7 +237,8 @@ func (d *doctor) print(w io.Writer) error {
 		}
 		state := fmt.Sprintf("%-8s", f.State)
 		if cli.Colourful(w) {
-			state = cli.Colour(state, map[string]string{stateOK: cli.Green, stateWarning: cli.Yellow, stateProblem: cli.Red}[f.State])
+			state = cli.Colour(state, map[string]string{stateOK: cli.Green, stateWarning: cli.Yellow,
+				stateProblem: cli.Red}[f.State])
 		}
 		if _, err := fmt.Fprintf(w, "%s %-12s %s\n", state, f.Check, cli.Safe(line)); err != nil {
 			return err

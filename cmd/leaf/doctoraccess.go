@@ -40,8 +40,10 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		api = "$JS." + d.JSDomain + ".API."
 		kv = api // nats.go sends the writes of a domain's buckets there
 	}
-	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.events.info.doctor.probe." + nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
-	for _, call := range []string{"STREAM.INFO.", "STREAM.CREATE.", "STREAM.MSG.GET.", "CONSUMER.CREATE.", "CONSUMER.DELETE."} {
+	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.events.info.doctor.probe." +
+		nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
+	for _, call := range []string{"STREAM.INFO.", "STREAM.CREATE.", "STREAM.MSG.GET.", "CONSUMER.CREATE.",
+		"CONSUMER.DELETE."} {
 		subjects = append(subjects, api+call+nowhere)
 	}
 	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys} {
@@ -64,7 +66,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		if err := d.secrets(ctx, log); err != nil {
 			return "", err
 		}
-		return "", advise("run leaf doctor as the user of the generators, and give that user these permissions (docs/doctor.md)",
+		return "", advise("run leaf doctor as the user of the generators, and give that user these permissions "+
+			"(docs/doctor.md)",
 			"a generator of this user fails, because it may not %s", strings.Join(denied, ", "))
 	}
 	no, err := d.deniesAnswers(ctx)
@@ -140,5 +143,6 @@ func (d *doctor) denies(ctx context.Context, subject string, try func() error) (
 		return false, fmt.Errorf("NATS does not answer: %w", err)
 	}
 	last := d.nc.LastError()
-	return last != before && errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), `"`+subject+`"`), nil
+	return last != before && errors.Is(last, nats.ErrPermissionViolation) &&
+		strings.Contains(last.Error(), `"`+subject+`"`), nil
 }

@@ -84,7 +84,8 @@ func (d *doctor) jetStream(ctx context.Context, log *slog.Logger) (string, error
 		}
 		limits = "limits"
 		if tier.Store >= uint64(most)/100*fullPercent {
-			log.Warn(strings.TrimSpace(fmt.Sprintf("the account has used %s of the %s that it may store %s", inMiB(tier.Store), inMiB(uint64(most)), name)),
+			log.Warn(strings.TrimSpace(fmt.Sprintf("the account has used %s of the %s that it may store %s", inMiB(tier.Store),
+				inMiB(uint64(most)), name)),
 				"fix", "raise the account's max_file, or delete what it does not need")
 		}
 	}
@@ -103,7 +104,8 @@ func (d *doctor) installation(ctx context.Context, log *slog.Logger) (string, er
 	case err != nil:
 		return "", err
 	case !ok && d.stream("KV_"+bus.BucketTags) != nil && d.stream("KV_"+bus.BucketTags).State.Msgs > 0:
-		return "", advise("write the record again, as docs/cluster.md says", "JetStream has tags, but lost the record of the installation")
+		return "", advise("write the record again, as docs/cluster.md says",
+			"JetStream has tags, but lost the record of the installation")
 	case !ok:
 		return "this NATS has no installation yet: the first generator makes it, " +
 			"unless one waits for a record (see generators)", nil
@@ -115,13 +117,16 @@ func (d *doctor) installation(ctx context.Context, log *slog.Logger) (string, er
 	} {
 		switch is := kept.have == kept.want; {
 		case is && kept.given == "":
-			log.Warn(fmt.Sprintf("the %s of this installation are in %s, which is not checked", kept.what, kept.have), "fix", "give "+kept.flag+" too")
+			log.Warn(fmt.Sprintf("the %s of this installation are in %s, which is not checked", kept.what, kept.have), "fix",
+				"give "+kept.flag+" too")
 		case !is && kept.given != "":
-			log.Error(fmt.Sprintf("the %s of this installation are in JetStream: a generator with %s is refused", kept.what, kept.flag),
+			log.Error(fmt.Sprintf("the %s of this installation are in JetStream: a generator with %s is refused", kept.what,
+				kept.flag),
 				"fix", "leave out "+kept.flag+", or join another NATS")
 		}
 	}
-	return fmt.Sprintf("installation %s of %s: tags in %s, workers in %s", have.ID, cli.Time(have.Created), have.Store, have.Registry), nil
+	return fmt.Sprintf("installation %s of %s: tags in %s, workers in %s", have.ID, cli.Time(have.Created), have.Store,
+		have.Registry), nil
 }
 
 // stream returns what is known of a stream; nil: it does not exist, or cannot be read.
@@ -169,7 +174,8 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 			log.Error("stream "+s.name+": "+why, "fix", "start the server that is missing, or wait until its copy is complete")
 		}
 		if c.Replicas < leastReplicas {
-			log.Warn(fmt.Sprintf("stream %s is kept by %s of a cluster: the loss of one can stop or lose it", s.name, cli.Counted(c.Replicas, "server")),
+			log.Warn(fmt.Sprintf("stream %s is kept by %s of a cluster: the loss of one can stop or lose it", s.name,
+				cli.Counted(c.Replicas, "server")),
 				"fix", "nats stream edit "+s.name+" --replicas 3, if the cluster has three servers with JetStream")
 		}
 	}
@@ -186,12 +192,14 @@ func (d *doctor) streams(ctx context.Context, log *slog.Logger) (string, error) 
 // says.
 func (d *doctor) keys(ctx context.Context, log *slog.Logger) (string, error) {
 	there, err := kvstore.HasMaster(ctx, kvstore.Config{Conn: d.nc, JS: d.js, Log: log})
-	const restore = "create no opaque tag, restart no generator, and restore the bucket: docs/security.md#when-keys-are-lost"
+	const restore = "create no opaque tag, restart no generator, and restore the bucket: " +
+		"docs/security.md#when-keys-are-lost"
 	switch {
 	case errors.Is(err, allocator.ErrDamaged):
 		return "", advise(restore, "%w", err)
 	case err != nil:
-		log.Warn(fmt.Sprintf("the master key of opaque tags cannot be read: %v", err), "fix", "run leaf doctor as the user of the generators")
+		log.Warn(fmt.Sprintf("the master key of opaque tags cannot be read: %v", err), "fix",
+			"run leaf doctor as the user of the generators")
 	case !there:
 		return "no master key: no opaque tag was created, or generators say that it is lost (see generators)", nil
 	}
@@ -202,17 +210,20 @@ func (d *doctor) keys(ctx context.Context, log *slog.Logger) (string, error) {
 func inspectRoom(info *jetstream.StreamInfo, log *slog.Logger) {
 	c := info.Config
 	if c.MaxMsgSize > 0 && c.MaxMsgSize < leastMessage {
-		log.Error(fmt.Sprintf("stream %s takes no message of more than %d bytes", c.Name, c.MaxMsgSize), "fix", "nats stream edit "+c.Name+" --max-msg-size=-1")
+		log.Error(fmt.Sprintf("stream %s takes no message of more than %d bytes", c.Name, c.MaxMsgSize), "fix",
+			"nats stream edit "+c.Name+" --max-msg-size=-1")
 	}
 	if c.Discard != jetstream.DiscardNew {
 		return
 	}
 	if c.MaxBytes > 0 && info.State.Bytes >= uint64(c.MaxBytes)/100*fullPercent {
-		log.Warn(fmt.Sprintf("stream %s has %s of %s, and takes no writes when it is full", c.Name, inMiB(info.State.Bytes), inMiB(uint64(c.MaxBytes))),
+		log.Warn(fmt.Sprintf("stream %s has %s of %s, and takes no writes when it is full", c.Name, inMiB(info.State.Bytes),
+			inMiB(uint64(c.MaxBytes))),
 			"fix", "nats stream edit "+c.Name+" --max-bytes SIZE")
 	}
 	if c.MaxMsgs > 0 && info.State.Msgs*100 >= uint64(c.MaxMsgs)*fullPercent {
-		log.Warn(fmt.Sprintf("stream %s has %d of %d messages, and takes no writes when it is full", c.Name, info.State.Msgs, c.MaxMsgs),
+		log.Warn(fmt.Sprintf("stream %s has %d of %d messages, and takes no writes when it is full", c.Name, info.State.Msgs,
+			c.MaxMsgs),
 			"fix", "nats stream edit "+c.Name+" --max-msgs=-1")
 	}
 }
@@ -281,18 +292,22 @@ func (d *doctor) askMonitor(ctx context.Context, log *slog.Logger) (string, erro
 	}
 	v, err := ask()
 	if err != nil {
-		return "", advise("give --nats-monitor the server's http port, which its configuration opens", "the monitoring address does not answer: %w", err)
+		return "", advise("give --nats-monitor the server's http port, which its configuration opens",
+			"the monitoring address does not answer: %w", err)
 	}
 	config, used := v.JetStream.Config, v.JetStream.Stats.Store
 	if !config.SyncAlways {
-		log.Error(fmt.Sprintf("the NATS server %s syncs its disk only every %v: a power failure can lose confirmed writes, and IDs repeat", v.Name, config.SyncInterval),
+		log.Error(fmt.Sprintf("the NATS server %s syncs its disk only every %v: a power failure can lose confirmed writes, "+
+			"and IDs repeat", v.Name, config.SyncInterval),
 			"fix", "set `sync_interval: always` in the section jetstream of its configuration, and restart it")
 	}
 	if config.MaxStore > 0 && used >= uint64(config.MaxStore)/100*fullPercent {
-		log.Warn(fmt.Sprintf("the NATS server %s has stored %s of the %s that JetStream may use", v.Name, inMiB(used), inMiB(uint64(config.MaxStore))),
+		log.Warn(fmt.Sprintf("the NATS server %s has stored %s of the %s that JetStream may use", v.Name, inMiB(used),
+			inMiB(uint64(config.MaxStore))),
 			"fix", "free room on its disk, or raise max_file_store")
 	}
-	return fmt.Sprintf("the NATS server %s syncs each write, and has stored %s of %s", v.Name, inMiB(used), inMiB(uint64(max(config.MaxStore, 0)))), nil
+	return fmt.Sprintf("the NATS server %s syncs each write, and has stored %s of %s", v.Name, inMiB(used),
+		inMiB(uint64(max(config.MaxStore, 0)))), nil
 }
 
 // generators checks what the generators say of themselves.
@@ -302,19 +317,23 @@ func (d *doctor) generators(_ context.Context, log *slog.Logger) (string, error)
 	}
 	for _, s := range d.look.nodes {
 		for _, what := range s.Missing {
-			log.Error(fmt.Sprintf("generator %s lacks its %s: %s", s.Node, what, s.Reasons[what]), "fix", "docs/runbook.md#leafnotready")
+			log.Error(fmt.Sprintf("generator %s lacks its %s: %s", s.Node, what, s.Reasons[what]), "fix",
+				"docs/runbook.md#leafnotready")
 		}
 	}
 	for _, l := range admin.LostNodes(d.look.nodes) {
-		log.Error(fmt.Sprintf("generator %s is lost, last heard %v ago", l.Node, (time.Duration(l.SilentMS)*time.Millisecond).Truncate(time.Second)),
+		log.Error(fmt.Sprintf("generator %s is lost, last heard %v ago", l.Node,
+			(time.Duration(l.SilentMS)*time.Millisecond).Truncate(time.Second)),
 			"fix", "start it again with its data folder, or, if it is gone for good, release its worker: leaf workers release N")
 	}
 	if len(d.look.nodes) == 0 {
 		log.Error("no generator answers", "fix", "start one with leaf serve")
 		return "", nil
 	}
-	if server := common(d.look.nodes, natsServer); len(d.look.nodes) > 1 && server != "" && d.nc.ConnectedClusterName() != "" {
-		log.Warn(fmt.Sprintf("all generators (%s) use the NATS server %s: while it hangs, every call fails", names(d.look.nodes), server), "fix", fixSpread)
+	if server := common(d.look.nodes, natsServer); len(d.look.nodes) > 1 && server != "" &&
+		d.nc.ConnectedClusterName() != "" {
+		log.Warn(fmt.Sprintf("all generators (%s) use the NATS server %s: while it hangs, every call fails",
+			names(d.look.nodes), server), "fix", fixSpread)
 	}
 	return "ready: " + names(d.look.nodes), nil
 }

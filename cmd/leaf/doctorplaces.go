@@ -36,7 +36,8 @@ const (
 func (d *doctor) folder(_ context.Context, log *slog.Logger) (string, error) {
 	look, err := installation.ExamineFolder(d.dataDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		log.Warn("there is no data folder "+look.Path, "fix", "give --data-dir as leaf serve has it, or start the generator, which makes it")
+		log.Warn("there is no data folder "+look.Path, "fix",
+			"give --data-dir as leaf serve has it, or start the generator, which makes it")
 		return "", nil
 	}
 	if err == nil && look.Used == nil { // a file of ours could be in the way of a generator
@@ -46,12 +47,14 @@ func (d *doctor) folder(_ context.Context, log *slog.Logger) (string, error) {
 		return "", err
 	}
 	if d.have.ID != "" && look.Installation != "" && look.Installation != d.have.ID {
-		log.Error(fmt.Sprintf("the data folder %s belongs to installation %s, but this NATS is installation %s", look.Path, look.Installation, d.have.ID),
+		log.Error(fmt.Sprintf("the data folder %s belongs to installation %s, but this NATS is installation %s", look.Path,
+			look.Installation, d.have.ID),
 			"fix", "name the right --server, or another --data-dir")
 	}
 	free, known := embedded.FreeRoom(look.Path)
 	if known && free < littleRoom {
-		log.Warn(fmt.Sprintf("the disk of the data folder %s has only %s free", look.Path, inMiB(free)), "fix", "free some room there")
+		log.Warn(fmt.Sprintf("the disk of the data folder %s has only %s free", look.Path, inMiB(free)), "fix",
+			"free some room there")
 	}
 	found := look.Path + " is writable"
 	if look.Used != nil {
@@ -79,12 +82,16 @@ func (d *doctor) examineDatabase(ctx context.Context, db *schema.Database) {
 			return "", err
 		}
 		if len(unfit) > 0 {
-			log.Warn(cli.Counted(len(unfit), "row")+" of the table cannot be served: "+some(unfit), "fix", "set them right, or delete them; leaf migrate --check lists them")
+			log.Warn(cli.Counted(len(unfit), "row")+" of the table cannot be served: "+some(unfit), "fix",
+				"set them right, or delete them; leaf migrate --check lists them")
 		}
 		return fmt.Sprintf("%s: the tables are fit, the account has its rights, %s", db.Name(), cli.Counted(tags, "tag")), nil
 	})
 	if db.Err() == nil && len(d.look.nodes) > 0 && d.have.Store == installation.KindMySQL {
-		d.examine(ctx, "records", func(ctx context.Context, log *slog.Logger) (string, error) { return d.records(ctx, db, log) })
+		d.examine(ctx, "records", func(ctx context.Context, log *slog.Logger) (string,
+			error) {
+			return d.records(ctx, db, log)
+		})
 	}
 }
 
@@ -96,9 +103,11 @@ func (d *doctor) records(ctx context.Context, db *schema.Database, log *slog.Log
 		return "", err
 	}
 	if len(behind) > 0 {
-		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next refill, "+
+		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next "+
+			"refill, "+
 			"and within --tag-refresh (docs/mysql.md)",
-			"max_id of %s in the database is below the tag's record: %s", cli.Counted(len(behind), "tag"), some(sortedValues(behind)))
+			"max_id of %s in the database is below the tag's record: %s", cli.Counted(len(behind),
+				"tag"), some(sortedValues(behind)))
 	}
 	found := fmt.Sprintf("%s compared: no row is below its record", cli.Counted(compared, "tag"))
 	if len(ahead) == 0 {
@@ -115,7 +124,8 @@ func (d *doctor) records(ctx context.Context, db *schema.Database, log *slog.Log
 	}
 	maps.DeleteFunc(now, func(tag, _ string) bool { return ahead[tag] == "" })
 	if len(now) > 0 {
-		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", cli.Counted(len(now), "tag"), some(sortedValues(now))),
+		log.Warn(fmt.Sprintf("max_id of %s is above what generators claimed: %s", cli.Counted(len(now), "tag"),
+			some(sortedValues(now))),
 			"fix", "a generator that was killed, SQL, or another program such as Leaf reserved the IDs between. If another "+
 				"program does, take its account away: after a failover of the database that lost writes, its IDs and "+
 				"those of Leafbus can be the same (docs/moving.md)")
@@ -125,7 +135,9 @@ func (d *doctor) records(ctx context.Context, db *schema.Database, log *slog.Log
 
 // compareRows returns the tags whose rows are below or above their records, each with a text about both. It reads the
 // records first, because a generator moves the row first.
-func (d *doctor) compareRows(ctx context.Context, db *schema.Database) (behind, ahead map[string]string, compared int, err error) {
+func (d *doctor) compareRows(
+	ctx context.Context, db *schema.Database,
+) (behind, ahead map[string]string, compared int, err error) {
 	ends := make(map[string]int64)
 	err = kvstore.AuditSource(d.client, d.js).Records(ctx, "", func(r audit.Record) {
 		if r.Order == bus.OrderTrend && r.Opaque == "" && !r.Deleted {
@@ -193,7 +205,8 @@ func (d *doctor) zooKeeper(ctx context.Context, log *slog.Logger) (string, error
 	}
 	for _, w := range workers {
 		if w.Rival != "" {
-			log.Error(fmt.Sprintf("worker %d has two records in %s, of %s and %s", w.Worker, r.Name(), w.Node, w.Rival), "fix", "docs/zookeeper.md")
+			log.Error(fmt.Sprintf("worker %d has two records in %s, of %s and %s", w.Worker, r.Name(), w.Node, w.Rival), "fix",
+				"docs/zookeeper.md")
 		}
 	}
 	return fmt.Sprintf("%s answers, with %s", r.Name(), cli.Counted(len(workers), "worker")), nil

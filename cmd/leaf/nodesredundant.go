@@ -147,7 +147,8 @@ func (w redundantWait) run(cmd *cobra.Command, f *cli.Client, c *admin.Client, j
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "redundant: any one machine may stop. Generators: %s\n", cli.Safe(names(last.nodes)))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "redundant: any one machine may stop. Generators: %s\n",
+		cli.Safe(names(last.nodes)))
 	return err
 }
 

@@ -29,7 +29,8 @@ const (
 
 // installationStreams hold the state of Leafbus. An installation with MySQL or ZooKeeper may lack some of them.
 var installationStreams = []string{
-	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers, "KV_" + bus.BucketKeys, events.Stream,
+	"KV_" + bus.BucketInstallation, "KV_" + bus.BucketTags, "KV_" + bus.BucketWorkers,
+	"KV_" + bus.BucketKeys, events.Stream,
 }
 
 // look is what the installation looks like at one moment.
@@ -130,7 +131,8 @@ func (l look) denied() error {
 	}
 	for _, s := range l.streams {
 		if errors.Is(s.err, nats.ErrPermissionViolation) {
-			return fmt.Errorf("this user of NATS may not ask for the streams of Leafbus: %w: let it publish to $JS.API.STREAM.INFO.* and hear the answers, or give another user", s.err)
+			return fmt.Errorf("this user of NATS may not ask for the streams of Leafbus: %w: let it publish to "+
+				"$JS.API.STREAM.INFO.* and hear the answers, or give another user", s.err)
 		}
 	}
 	return nil
@@ -182,7 +184,8 @@ func (l look) streamLacks(before look) (lacks []lack) {
 				why = "only two replicas: neither server may go"
 			}
 			add(why, "run at least three NATS servers "+
-				"with JetStream as one cluster (docs/cluster.md). If they are one: nats stream edit "+s.name+" --replicas 3, and so for each stream", true)
+				"with JetStream as one cluster (docs/cluster.md). If they are one: nats stream edit "+s.name+" --replicas 3, and "+
+				"so for each stream", true)
 		default:
 			var earlier *jetstream.StreamInfo
 			if i < len(before.streams) {
@@ -307,7 +310,8 @@ func (l look) notes() (notes []string) {
 			continue
 		}
 		host := common(able, func(s admin.State) string { return s.Host })
-		note := fmt.Sprintf("all generators that are ready (%s) run on a host named %s: if that is one machine, it may not go", names(able), host)
+		note := fmt.Sprintf("all generators that are ready (%s) run on a host named %s: if that is one machine, it may not "+
+			"go", names(able), host)
 		if host != "" && !slices.Contains(notes, note) {
 			notes = append(notes, note)
 		}

@@ -102,7 +102,8 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 	report := restored{
 		Installation: b.Installation, BackedUp: b.Created,
 		Created: done.Created, Raised: done.Raised, Unchanged: done.Unchanged,
-		Damaged: append([]string{}, done.Damaged...), Behind: []admin.KnownTag{}, Missing: []admin.MissingTag{}, Strict: []string{},
+		Damaged: append([]string{},
+			done.Damaged...), Behind: []admin.KnownTag{}, Missing: []admin.MissingTag{}, Strict: []string{},
 	}
 	for _, tag := range done.Behind {
 		report.Behind = append(report.Behind, admin.KnownTag{Tag: tag, End: bus.ID(know.Ends[tag])})

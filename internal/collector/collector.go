@@ -33,7 +33,8 @@ const (
 func Tune() {
 	once.Do(func() {
 		if !chosen(os.Getenv) {
-			(&tuner{floor: min(floor, containerLimit(os.DirFS("/"))/share), percent: usual, rest: time.AfterFunc(restAfter, release)}).follow()
+			(&tuner{floor: min(floor, containerLimit(os.DirFS("/"))/share), percent: usual,
+				rest: time.AfterFunc(restAfter, release)}).follow()
 		}
 	})
 }
@@ -63,7 +64,8 @@ type tuner struct {
 
 // follow sets the percentage now and after each collection.
 func (t *tuner) follow() {
-	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(samples)
 	percent := percentFor(samples[0].Value.Uint64(), samples[1].Value.Uint64()+samples[2].Value.Uint64(), t.floor)
 	if change := percent - t.percent; change*change > t.percent*t.percent/100 || percent == usual && change != 0 {

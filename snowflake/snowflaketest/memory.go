@@ -54,7 +54,8 @@ func (m *Memory) List(ctx context.Context) ([]snowflake.Entry, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.SortedFunc(maps.Values(m.entries), func(x, y snowflake.Entry) int { return cmp.Compare(x.Worker, y.Worker) }), nil
+	return slices.SortedFunc(maps.Values(m.entries),
+		func(x, y snowflake.Entry) int { return cmp.Compare(x.Worker, y.Worker) }), nil
 }
 
 // Add implements [snowflake.Registry].

@@ -21,7 +21,8 @@ func (r *Registry) add(ctx context.Context, rec snowflake.Record, c snowflake.Ch
 			return snowflake.Entry{}, err
 		}
 		if len(all.damaged) > 0 {
-			return snowflake.Entry{}, fmt.Errorf("the worker of the damaged node %s/%s is unknown: stop its holder, then delete the node", r.forever, all.damaged[0])
+			return snowflake.Entry{}, fmt.Errorf("the worker of the damaged node %s/%s is unknown: stop its holder, then "+
+				"delete the node", r.forever, all.damaged[0])
 		}
 		next = max(next, all.made)
 		worker, ok := all.free(c, next)
@@ -33,7 +34,8 @@ func (r *Registry) add(ctx context.Context, rec snowflake.Record, c snowflake.Ch
 			return snowflake.Entry{}, err
 		}
 		if all, err = r.read(ctx); err != nil {
-			return snowflake.Entry{}, fmt.Errorf("a worker's node was made, and could not be read (the next try finds it): %w", err)
+			return snowflake.Entry{}, fmt.Errorf("a worker's node was made, and could not be read (the next try finds it): %w",
+				err)
 		}
 		for _, n := range all.nodes {
 			// After a long sleep another generator may have taken it over.

@@ -49,14 +49,16 @@ func (r *Registry) Claim(ctx context.Context, installation string, first bool) (
 				return have, err
 			}
 			if d := have.Differences(r.cfg.Layout); len(d) > 0 {
-				return have, fmt.Errorf("%w: the configuration is not that of %s in ZooKeeper: %s", snowflake.ErrRefused, r.root, strings.Join(d, "; "))
+				return have, fmt.Errorf("%w: the configuration is not that of %s in ZooKeeper: %s", snowflake.ErrRefused, r.root,
+					strings.Join(d, "; "))
 			}
 			r.id, r.checked = have.ZooKeeper, session
 			return have, nil
 		}
 	})
 	if errors.Is(err, zk.ErrNoAuth) {
-		err = fmt.Errorf("%w: %w: let this machine read, create, write and delete nodes in %s (in zkCli.sh: setAcl -R %[3]s world:anyone:cdrwa), "+
+		err = fmt.Errorf("%w: %w: let this machine read, create, write and delete nodes in %s (in zkCli.sh: setAcl -R %[3]s "+
+			"world:anyone:cdrwa), "+
 			"and create that node if it is missing", err, snowflake.ErrMisconfigured, rootFolder)
 	}
 	if err != nil {
@@ -71,8 +73,10 @@ func (r *Registry) Repair(installation, id string) string {
 	if installation == "" {
 		return "deleteall " + r.installation
 	}
-	record, _ := json.Marshal(owner{installation, id, r.cfg.Layout, time.Now().UTC().Truncate(time.Millisecond)}) // never fails
-	return fmt.Sprintf("create /leaf ''\ncreate %[1]s ''\ncreate %[2]s '%[3]s'\ncreate %[2]s/%[4]s ''", r.root, r.installation, record, id)
+	// never fails
+	record, _ := json.Marshal(owner{installation, id, r.cfg.Layout, time.Now().UTC().Truncate(time.Millisecond)})
+	return fmt.Sprintf("create /leaf ''\ncreate %[1]s ''\ncreate %[2]s '%[3]s'\ncreate %[2]s/%[4]s ''", r.root,
+		r.installation, record, id)
 }
 
 // readInstallation reads the record, and the session in which it did.
@@ -90,8 +94,10 @@ func (r *Registry) readInstallation() (have owner, session int64, err error) {
 	if err != nil {
 		return have, 0, fmt.Errorf("reading %s: %w", r.installation, err)
 	}
-	if err := json.Unmarshal(text, &have); err != nil || have.ID == "" || have.ZooKeeper == "" || strings.Contains(have.ZooKeeper, "/") {
-		return have, 0, fmt.Errorf("%w: %s in ZooKeeper is damaged: %.200q; restore it from a backup", snowflake.ErrRefused, r.installation, text)
+	if err := json.Unmarshal(text, &have); err != nil || have.ID == "" || have.ZooKeeper == "" ||
+		strings.Contains(have.ZooKeeper, "/") {
+		return have, 0, fmt.Errorf("%w: %s in ZooKeeper is damaged: %.200q; restore it from a backup", snowflake.ErrRefused,
+			r.installation, text)
 	}
 	where := r.installation + "/" + have.ZooKeeper
 	there, _, err := conn.Exists(where)
@@ -102,7 +108,8 @@ func (r *Registry) readInstallation() (have owner, session int64, err error) {
 		return have, 0, fmt.Errorf("reading %s: %w", where, err)
 	}
 	if !there { // not for us to make: nothing would prove where it is made
-		return have, 0, fmt.Errorf("%w: the node %s is gone from ZooKeeper: was it deleted by hand? In zkCli.sh: create %[2]s ''", snowflake.ErrRefused, where)
+		return have, 0, fmt.Errorf("%w: the node %s is gone from ZooKeeper: was it deleted by hand? In zkCli.sh: create "+
+			"%[2]s ''", snowflake.ErrRefused, where)
 	}
 	return have, session, nil
 }

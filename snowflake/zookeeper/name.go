@@ -75,7 +75,8 @@ func (r *Registry) claimName(rec snowflake.Record, before string) (ops []any, ma
 	}
 	var other running
 	_ = json.Unmarshal(text, &other) // a node made by hand is another generator's too
-	if stat.EphemeralOwner == session || other.Incarnation == rec.Incarnation || other.Incarnation == before && before != "" {
+	if stat.EphemeralOwner == session || other.Incarnation == rec.Incarnation || other.Incarnation == before &&
+		before != "" {
 		return append([]any{&zk.DeleteRequest{Path: where, Version: stat.Version}}, ops...), made, nil
 	}
 	return nil, nameNode{}, r.nameTaken(other)
@@ -91,8 +92,10 @@ func (r *Registry) nameTaken(other running) error {
 		}
 	}
 	if seen.incarnation == other.Incarnation && seen.version != 0 && seen.version != r.other.version {
-		return fmt.Errorf("%w: another generator runs under the name %s: %v. Stop that one, or give this one another name (--node)",
+		return fmt.Errorf("%w: another generator runs under the name %s: %v. Stop that one, or give this one another name "+
+			"(--node)",
 			snowflake.ErrRefused, r.cfg.Node, other)
 	}
-	return fmt.Errorf("the name %s is in use by %v; if that process has ended, its session in ZooKeeper will end too", r.cfg.Node, other)
+	return fmt.Errorf("the name %s is in use by %v; if that process has ended, its session in ZooKeeper will end too",
+		r.cfg.Node, other)
 }

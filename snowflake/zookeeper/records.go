@@ -66,7 +66,8 @@ type node struct {
 func decode(name string, text []byte, s *zk.Stat) (node, error) {
 	n, ok := number(name)
 	var d data
-	if err := json.Unmarshal(text, &d); !ok || err != nil || d.Base == nil || d.Incarnation == "" || d.ReservedUntil <= 0 || s.Mzxid <= 0 {
+	if err := json.Unmarshal(text, &d); !ok || err != nil || d.Base == nil || d.Incarnation == "" ||
+		d.ReservedUntil <= 0 || s.Mzxid <= 0 {
 		return node{}, fmt.Errorf("node %s: %.200q", name, text)
 	}
 	worker := *d.Base + n
@@ -135,7 +136,8 @@ func (r *Registry) read(ctx context.Context) (all records, err error) {
 		n, err := decode(name, got.text, got.stat)
 		if err != nil {
 			all.damaged = append(all.damaged, name)
-			r.logOnce(name, got.stat.Mzxid, "it is damaged: no worker is added until it is deleted, when its holder is stopped: "+err.Error())
+			r.logOnce(name, got.stat.Mzxid,
+				"it is damaged: no worker is added until it is deleted, when its holder is stopped: "+err.Error())
 			continue
 		}
 		other, ok := all.nodes[n.Worker]

@@ -33,7 +33,8 @@ const (
 type Config struct {
 	Hosts string // host:port,host:port; the port is 2181 where there is none
 	Name  string // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
-	Node  string // name of the generator: [A-Za-z0-9_.-]{1,64}, not only dots; empty: this is for administration, and adds no records
+	// name of the generator: [A-Za-z0-9_.-]{1,64}, not only dots; empty: this is for administration, and adds no records
+	Node string
 	// Layout is the installation's, which the owner's record notes. Default: snowflake.DefaultLayout.
 	Layout snowflake.Layout
 	Port   string       // on which the generator can be reached; for people
@@ -68,7 +69,8 @@ var _ snowflake.Registry = (*Registry)(nil)
 var open = zk.WorldACL(zk.PermAll)
 
 var (
-	errElsewhere = errors.New("this is not the ZooKeeper that the installation uses: was it restored, or does an address lead elsewhere?")
+	errElsewhere = errors.New("this is not the ZooKeeper that the installation uses: was it restored, or does an address " +
+		"lead elsewhere?")
 	errUnclaimed = errors.New("it is not known yet which installation has its workers in ZooKeeper")
 	nameForm     = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 )

@@ -115,7 +115,8 @@ func SubscriptionDenied(nc *nats.Conn, before error, subject string) error {
 // InboxDenied is SubscriptionDenied for the subject on which answers arrive.
 func InboxDenied(nc *nats.Conn, before error, inbox string) error {
 	if err := SubscriptionDenied(nc, before, inbox); err != nil {
-		return fmt.Errorf("%w: answers arrive on it, so allow it, or choose an inbox prefix that is allowed (--inbox-prefix, nats.CustomInboxPrefix)", err)
+		return fmt.Errorf("%w: answers arrive on it, so allow it, or choose an inbox prefix that is allowed "+
+			"(--inbox-prefix, nats.CustomInboxPrefix)", err)
 	}
 	return nil
 }

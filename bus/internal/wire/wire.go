@@ -13,13 +13,18 @@ import (
 // The subjects that generators use among themselves.
 const (
 	SubjectPresence = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
-	SubjectRecord   = "leaf.internal.record"   // a record that was written; with a reply subject, each generator answers what it has in force
-	SubjectKnows    = "leaf.internal.knows"    // asks what is known of tags that have no record; each generator answers
-	SubjectTake     = "leaf.internal.take"     // then a dot and the run of the generator that is asked for IDs of a tag
-	SubjectRoom     = "leaf.internal.room"     // then a dot and the run of the generator that is asked whether it has room for IDs
-	SubjectGive     = "leaf.internal.give"     // then a dot and the run of the generator that gets unused IDs from one that stops
-	SubjectInbox    = "leaf.internal.inbox"    // begins the subjects on which generators get answers, such as keys of opaque tags
-	SubjectAdmin    = "leaf.internal.admin"    // then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
+	// a record that was written; with a reply subject, each generator answers what it has in force
+	SubjectRecord = "leaf.internal.record"
+	SubjectKnows  = "leaf.internal.knows" // asks what is known of tags that have no record; each generator answers
+	SubjectTake   = "leaf.internal.take"  // then a dot and the run of the generator that is asked for IDs of a tag
+	// then a dot and the run of the generator that is asked whether it has room for IDs
+	SubjectRoom = "leaf.internal.room"
+	// then a dot and the run of the generator that gets unused IDs from one that stops
+	SubjectGive = "leaf.internal.give"
+	// begins the subjects on which generators get answers, such as keys of opaque tags
+	SubjectInbox = "leaf.internal.inbox"
+	// then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
+	SubjectAdmin = "leaf.internal.admin"
 )
 
 // The parts of the subjects of events, which are leaf.events.<severity>.<kind>.<what>.<key>.
