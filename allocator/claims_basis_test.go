@@ -20,6 +20,7 @@ func TestBasis(t *testing.T) {
 		old   bool   // the record was written more than 100 ms ago
 	}{
 		"loaded": {learn: func(w *world, g *gen) {
+			time.Sleep(time.Second)
 			g.failing("advance", allocator.ErrConflict)
 			g.refused("order", allocator.ErrConflict)
 			g.on(nil, nil)

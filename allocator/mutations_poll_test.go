@@ -64,7 +64,7 @@ var pollMutations = []mutation{
 	{name: "every generator polls", by: "TestPollLeads", edits: []edit{
 		{"poll.go", "		case !leads: //", "		case !leads && a == nil: //"}}},
 	{name: "what was seen before the lead changed counts", by: "TestPollLeads", edits: []edit{
-		{"poll.go", "			clear(p.missing)\n", ""}}},
+		{"poll.go", "			clear(p.missing)\n			p.shadow(nil)\n", "			p.shadow(nil)\n"}}},
 	{name: "a poll that failed is a success", by: "TestPollFails", edits: []edit{
 		{"poll.go", "			failed.Store(&err)\n", ""}}},
 	{name: "a database that is not this installation's is polled", by: "TestPollFails", edits: []edit{
