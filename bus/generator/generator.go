@@ -116,47 +116,8 @@ func New(cfg Config) *Generator {
 	}
 	g.segments, g.snowflakes = newSegments(common), newSnowflakes(common)
 
-	// The other generators.
-	*g.heartbeats = heartbeats{
-		cfg: &g.cfg, link: g.link, group: g.group, membership: g.membership, alloc: g.alloc, flakes: g.flakes,
-		segments: g.segments, snowflakes: g.snowflakes, spreading: g.spreading, changed: g.heartbeats.changed,
-	}
-	*g.exchange = exchange{
-		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
-		alloc: g.alloc, turn: make(chan struct{}, 1),
-	}
-	*g.spreading = spreading{
-		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
-		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
-		after: cmp.Or(cfg.spreadAfter, spreadAfter),
-	}
-	g.lender = &lender{
-		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc,
-		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
-	}
-	g.handover = &handover{
-		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc, borrower: borrower,
-		offers: g.segments.offers,
-	}
-
-	// For operators.
-	passing := &passing{cfg.Conn, g.group, g.membership}
-	*g.workers = workerAdmin{cfg: &g.cfg, flakes: g.flakes, group: g.group, heartbeats: g.heartbeats, publish: publish}
-	tags := &tagAdmin{
-		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, publish: publish}
-	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
-	g.keys = &keyCheck{cfg: &g.cfg, alloc: g.alloc}
-	host, _ := os.Hostname()
-	g.state = &state{
-		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
-		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, keys: g.keys,
-		publisher: g.publisher, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
-	}
-	g.admin = &administration{
-		cfg: &g.cfg, phase: g.phase, link: g.link, counts: counts, passing: passing, requests: &g.requests,
-		slots:     make(chan struct{}, maxAdmin),
-		endpoints: endpoints(tags, losses, g.workers, g.state),
-	}
+	g.forPeers(borrower)
+	tags := g.forOperators(counts, gates, embedded)
 
 	// The loops.
 	g.preparation = &preparation{
@@ -173,6 +134,54 @@ func New(cfg Config) *Generator {
 		crowded: g.spreading.err,
 	}
 	return g
+}
+
+// forPeers makes what talks with the other generators.
+func (g *Generator) forPeers(borrower *borrower) {
+	*g.heartbeats = heartbeats{
+		cfg: &g.cfg, link: g.link, group: g.group, membership: g.membership, alloc: g.alloc, flakes: g.flakes,
+		segments: g.segments, snowflakes: g.snowflakes, spreading: g.spreading, changed: g.heartbeats.changed,
+	}
+	*g.exchange = exchange{
+		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
+		alloc: g.alloc, turn: make(chan struct{}, 1),
+	}
+	*g.spreading = spreading{
+		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
+		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
+		after: cmp.Or(g.cfg.spreadAfter, spreadAfter),
+	}
+	g.lender = &lender{
+		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc,
+		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
+	}
+	g.handover = &handover{
+		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc, borrower: borrower,
+		offers: g.segments.offers,
+	}
+}
+
+// forOperators makes what operators ask, and what they change. It returns the part that creates tags.
+func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (tags *tagAdmin) {
+	passing := &passing{g.cfg.Conn, g.group, g.membership}
+	*g.workers = workerAdmin{
+		cfg: &g.cfg, flakes: g.flakes, group: g.group, heartbeats: g.heartbeats, publish: g.publisher.publish}
+	tags = &tagAdmin{
+		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, publish: g.publisher.publish}
+	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
+	g.keys = &keyCheck{cfg: &g.cfg, alloc: g.alloc}
+	host, _ := os.Hostname()
+	g.state = &state{
+		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
+		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, keys: g.keys,
+		publisher: g.publisher, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
+	}
+	g.admin = &administration{
+		cfg: &g.cfg, phase: g.phase, link: g.link, counts: counts, passing: passing, requests: &g.requests,
+		slots:     make(chan struct{}, maxAdmin),
+		endpoints: endpoints(tags, losses, g.workers, g.state),
+	}
+	return tags
 }
 
 // nodeEvent is the event that this generator has started or stopped.
