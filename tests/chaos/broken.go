@@ -61,7 +61,8 @@ var breakages = []breakage{
 		name: "lent-and-kept",
 		why:  "A generator lends IDs to another one and keeps them, so both hand them out.",
 		edits: []edit{
-			{"bus/generator/lend.go", "	return ranges, refills, err\n", "	g.alloc.Keep(req.Tag, ranges)\n	return ranges, refills, err\n"},
+			{"bus/generator/lend.go", "		body, err = s.encode(ranges, bus.Request{})\n",
+				"		l.alloc.Keep(req.Tag, ranges)\n		body, err = s.encode(ranges, bus.Request{})\n"},
 			{"allocator/allocator.go", "// Seen is the end of all ranges", `// Keep puts IDs that were lent back into memory.
 func (a *Allocator) Keep(tag string, ranges []Range) {
 	b := a.lockedBuffer(tag)
@@ -135,7 +136,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name: "no-gate-after-a-silence",
 		why:  "A generator that stood still serves before it has asked what operators set, so callers get IDs below a new max_id.",
 		edits: []edit{
-			{"bus/generator/gate.go", "	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)\n", "	return false\n"},
+			{"bus/generator/away.go", "	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)\n", "	return false\n"},
 			{"bus/generator/away.go", "	if lasted > tooOld {", "	if false {"}, // else hardly any request is left
 		},
 		faults: []string{"op-frozen"},

@@ -43,7 +43,7 @@ func isAhead(at time.Time) bool { return (time.Until(at) - 3*time.Hour).Abs() < 
 
 func TestLeaf(t *testing.T) {
 	leaf, err := Build(t.Context(), t.TempDir(),
-		Edit{"cmd/leaf/main.go", "func main() {\n", "func main() {\n\tprintln(\"edited\")\n"})
+		Edit{"cmd/leaf/main.go", "func main() { ", "func main() { println(\"edited\"); "})
 	kit.Must(t, err)
 	addr := testkit.FreeAddress(t)
 	process, control, nc := start(t, addr, leaf, "serve", "--http", "", "--listen", addr)
