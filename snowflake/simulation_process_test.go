@@ -39,6 +39,7 @@ type process struct {
 	confirmed bool          // it began after that, or a peer agrees
 	served    bool          // it issued something since the faults ended
 	tries     int           // to get a worker since then
+	asked     int64         // when it was last asked for an ID since then, Unix ms
 }
 
 type waiting struct {
@@ -305,6 +306,7 @@ func (p *process) live() bool {
 		return true
 	}
 	p.tries++
+	p.asked = birth + p.w.now.Milliseconds()
 	for _, t := range []*task{p.keeper, p.doubter} {
 		for range 20 {
 			if p.resume(t); t.idle {

@@ -354,7 +354,7 @@ func (w *simWorld) recovers() {
 			continue // its clock was ahead in its last run
 		}
 		m := o.p.g.Marks()
-		if !o.p.served && m.Last+w.config.Layout.Unit() <= now+1 && (m.Ceiling > 0 || free > 0) { // else it waits for the next unit of time
+		if !o.p.served && m.Last+w.config.Layout.Unit() <= o.p.asked && (m.Ceiling > 0 || free > 0) { // else it waited for the next unit of time
 			w.fail("%s issues nothing, though there are no more faults: %+v, %d free workers, %+v", o.name, m, free, o.p.g.State())
 		}
 		if o.p.served {
