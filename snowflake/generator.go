@@ -96,7 +96,7 @@ func New(cfg Config) *Generator {
 type State struct {
 	Worker        int64 // -1: none
 	ReservedUntil int64
-	RegistryAway  bool  // the last report did not reach the registry
+	RegistryErr   error // why the last report did not reach the registry; nil: it did
 	Waiting       int   // requests
 	Blocked       bool  // requests wait until the registry has confirmed the worker, or the disk has taken the ceiling
 	Err           error // why it cannot issue IDs now; nil: it can
@@ -115,7 +115,7 @@ func (g *Generator) State() State {
 		}
 		return s
 	}
-	s.Worker, s.ReservedUntil, s.RegistryAway = w.Worker, w.ReservedUntil, w.failing
+	s.Worker, s.ReservedUntil, s.RegistryErr = w.Worker, w.ReservedUntil, w.failing
 	s.Blocked = g.standstill.doubtful() || t >= w.ceiling
 	switch {
 	case err != nil:
@@ -125,7 +125,7 @@ func (g *Generator) State() State {
 	case t >= w.ceiling+stalled.Milliseconds():
 		s.Err = fmt.Errorf("%w: the data folder has not been written for a while", ErrNoWorker)
 	}
-	if w.failing && !w.expiring && millis(w.ReservedUntil-t) <= w.span/2 {
+	if w.failing != nil && !w.expiring && millis(w.ReservedUntil-t) <= w.span/2 {
 		w.expiring = true
 		g.cfg.Notify(WorkerExpiring{w.summary()})
 	}

@@ -47,7 +47,7 @@ type heldWorker struct {
 	floor    int64         // the earliest time that may be issued
 	ceiling  int64         // on disk: above all that is issued
 	span     time.Duration // how far ahead it was reserved when the registry last confirmed it
-	failing  bool          // the registry did not confirm it the last time
+	failing  error         // why the registry did not confirm it the last time; nil: it did
 	expiring bool          // reported
 	// unconfirmed: it comes from the file alone, because the registry was unavailable at the start.
 	unconfirmed bool
@@ -77,7 +77,7 @@ func (g *Generator) keepWorker(ctx context.Context) error {
 	switch {
 	case g.worker.held != nil:
 		g.worker.noWorker = nil
-		g.worker.held.failing = err != nil
+		g.worker.held.failing = err
 	case !errors.Is(err, ErrConflict): // a conflict passes
 		g.worker.noWorker = err
 	}

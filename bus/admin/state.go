@@ -82,6 +82,8 @@ type State struct {
 	RegistryAway bool  `json:"registry_away,omitempty"`
 	Clock        Clock `json:"clock"`
 	Readiness
+	// Findings are what it knows to be wrong, at most 12: the worst first.
+	Findings []Finding `json:"findings"`
 	// FailingLasts is after how many seconds, at the present rates, the first tag with failing refills
 	// has no IDs left; nil: no tag in use has failing refills.
 	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`

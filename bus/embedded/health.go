@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,7 +65,11 @@ func (s *Server) check() fault {
 		}
 		return fault{err: errors.New(text), stopped: true}
 	}
-	if free, ok := FreeRoom(s.dir); ok && free < minRoom {
+	free, known := FreeRoom(s.dir)
+	if !known {
+		free = math.MaxInt64
+	}
+	if s.free.Store(free); free < minRoom {
 		return fault{err: noRoom(s.dir)}
 	}
 	for _, e := range s.ns.Healthz(&server.HealthzOptions{Details: true}).Errors {

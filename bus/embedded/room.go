@@ -15,6 +15,18 @@ import (
 // less, a write would soon fail again.
 const minRoom = 1 << 20
 
+// LittleRoom is how much free room on its disk makes a data folder a finding, in bytes. By default, the event stream
+// alone may become as large.
+const LittleRoom = 256 << 20
+
+// LowRoom returns an error if the disk has less than [LittleRoom] free, as far as the last check knows.
+func (s *Server) LowRoom() error {
+	if free := s.free.Load(); free < LittleRoom {
+		return fmt.Errorf("the disk of the folder %s has only %d MiB free", s.dir, free>>20)
+	}
+	return nil
+}
+
 func noRoom(dir string) error {
 	return fmt.Errorf("there is no room in the folder %s: free at least %d MiB on its disk", dir, minRoom>>20)
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,7 +36,8 @@ type Server struct {
 	url    string
 	dir    string // of JetStream
 	log    *logger
-	routes []string // of the configuration, by host and port
+	routes []string      // of the configuration, by host and port
+	free   atomic.Uint64 // bytes on the disk of dir, at the last check
 
 	health   health
 	life     context.Context // of the checks

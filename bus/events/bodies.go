@@ -71,15 +71,21 @@ type (
 		Error   string `json:"error"`
 		SinceMS int64  `json:"since_ms"` // Unix time
 	}
+	// RegistryUnavailable is the body of the alert leaf.registry.unavailable: the registry of workers does not confirm the
+	// generator's worker. Snowflakes go on until the worker's reservation ends.
+	RegistryUnavailable struct {
+		Node    string `json:"node"`
+		Error   string `json:"error"`
+		SinceMS int64  `json:"since_ms"` // Unix time
+	}
 	// NATSDegraded is the body of the alert leaf.nats.degraded: the NATS server in the generator's process does not
 	// keep its part of the installation's state, or all generators use one server of a cluster.
 	NATSDegraded struct {
 		Node  string `json:"node"`
 		Cause string `json:"cause"`
 	}
-	// Recovered is the body of leaf.segment.recovered, leaf.tag.recovered, leaf.records.recovered, leaf.nats.recovered,
-	// leaf.clock.recovered, leaf.worker.recovered and leaf.node.recovered: an alert is over. If leaf.node.recovered has
-	// [EpisodeLost], Node is the generator that was lost.
+	// Recovered is the body of leaf.segment.recovered, and so of tag, records, registry, nats, clock, worker and node: an
+	// alert is over. If leaf.node.recovered has [EpisodeLost], Node is the generator that was lost.
 	Recovered struct {
 		Node   string `json:"node"`
 		Tag    string `json:"tag,omitempty"`    // only in leaf.segment.recovered

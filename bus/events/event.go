@@ -45,6 +45,8 @@ var types = map[string]struct {
 	"segment.recovered":     {wire.Info, bodyAs[Recovered]},
 	"records.unavailable":   {wire.Alert, bodyAs[RecordsUnavailable]},
 	"records.recovered":     {wire.Info, bodyAs[Recovered]},
+	"registry.unavailable":  {wire.Alert, bodyAs[RegistryUnavailable]},
+	"registry.recovered":    {wire.Info, bodyAs[Recovered]},
 	"nats.degraded":         {wire.Alert, bodyAs[NATSDegraded]},
 	"nats.recovered":        {wire.Info, bodyAs[Recovered]},
 	"clock.backwards":       {wire.Alert, bodyAs[ClockBackwards]},

@@ -2,34 +2,47 @@ package generator
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 const (
 	// degradedStart is how long NATS may catch up with its cluster after a start before that raises an alert.
 	degradedStart = 10 * time.Second
-	// recordsPatience is how long the records may be unavailable before that raises an alert.
+	// recordsPatience is how long the records may be unavailable before that raises an alert, and passingTrouble how long
+	// what often passes may last.
 	recordsPatience = time.Second
+	passingTrouble  = 5 * time.Second
+	// clockOff is how far the clock may differ from those of the other generators.
+	clockOff = 500 * time.Millisecond
 )
 
-// alerts says in the log and by events when NATS or the store is not well, and when it is again. The loop of Run owns
-// it, so it has no lock.
+// alerts sees what is wrong at this generator now: it opens and closes the findings that no event of another part
+// opens. The loop of Run owns it, so it has no lock.
 type alerts struct {
-	cfg     *Config
-	alloc   *allocator.Allocator
-	opened  func() bool               // the store is
-	crowded func(now time.Time) error // why too many generators use one NATS server
-	publish func(*nats.Msg)
+	cfg        *Config
+	alloc      *allocator.Allocator
+	findings   *findings
+	conditions []*condition
 
 	refillsFail time.Time // when the log last said so; zero: they do not
-	nats        episode   // of NATSErr, or of all generators at one server
-	natsWasWell bool      // once since the start; until then it has degradedStart to catch up with its cluster
-	records     episode
+}
+
+// condition is something that may be wrong.
+type condition struct {
+	kind     string                    // of the finding, and of the alert
+	why      func(now time.Time) error // what is wrong; nil: nothing is. It does not block
+	patience time.Duration             // how long it must be wrong
+	start    time.Duration             // the patience until it was well once, if that is longer
+	// alert returns the body of the alert. Its end has the Episode that is the last word of kind. nil: there is none.
+	alert func(err error, since time.Time) any
+	episode
 }
 
 // episode is a time in which something is wrong. The zero value is between two.
@@ -53,11 +66,95 @@ func (e *episode) look(now time.Time, wrong bool, patience time.Duration) (begin
 	return begins, false
 }
 
+// conditions are all of a generator.
+func (g *Generator) conditions() []*condition {
+	cfg, node := &g.cfg, g.cfg.Node
+	start := time.Duration(0)
+	if cfg.NATSErr() != nil {
+		start = degradedStart
+	}
+	list := []*condition{
+		{kind: "nats.degraded", start: start,
+			why: func(now time.Time) error { return cmp.Or(cfg.NATSErr(), g.spreading.err(now)) },
+			alert: func(err error, _ time.Time) any {
+				return events.NATSDegraded{Node: node, Cause: err.Error()}
+			}},
+		{kind: "records.unavailable", patience: recordsPatience,
+			why: func(time.Time) error {
+				if !g.phase.opened.Load() {
+					return nil
+				}
+				return cmp.Or(cfg.Records.Err(), cfg.Unwritable())
+			},
+			alert: func(err error, since time.Time) any {
+				return events.RecordsUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
+			}},
+		{kind: "registry.unavailable", patience: passingTrouble,
+			why: func(time.Time) error { return g.flakes.State().RegistryErr },
+			alert: func(err error, since time.Time) any {
+				return events.RegistryUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
+			}},
+		{kind: "segment.waiting", patience: passingTrouble, why: func(time.Time) error {
+			if why := g.phase.unready.Load(); why != nil && !g.phase.prepared.Load() {
+				return *why
+			}
+			return nil
+		}},
+		{kind: "worker.missing", patience: passingTrouble, why: func(time.Time) error {
+			if err := g.snowflakes.healthy(); !errors.Is(err, snowflake.ErrClockBackwards) {
+				return err
+			}
+			return nil
+		}},
+		{kind: "keys.lost", why: func(time.Time) error { return g.keys.err() }},
+		{kind: "events.unavailable", patience: passingTrouble, why: func(time.Time) error { return g.publisher.err() }},
+		{kind: "nats.unheard", patience: passingTrouble, why: func(time.Time) error { return g.state.busErr() }},
+		{kind: "clock.off", patience: passingTrouble, why: func(now time.Time) error {
+			offset, ok := g.group.offset(now)
+			if by := milliseconds(offset); ok && by.Abs() > clockOff {
+				return fmt.Errorf("its clock differs by %v from those of the other generators", by.Abs())
+			}
+			return nil
+		}},
+	}
+	if cfg.Numbers != nil {
+		list = append(list, &condition{kind: "database.unavailable", patience: recordsPatience,
+			why: func(time.Time) error { return cfg.Numbers.Err() }})
+	}
+	return append(list, g.checks.conditions()...)
+}
+
 func (a *alerts) look(now time.Time) {
 	a.lookRefills(now)
-	a.lookNATS(now)
-	if a.opened() {
-		a.lookRecords(now)
+	for _, c := range a.conditions {
+		a.judge(now, c)
+	}
+	a.lookLimits()
+}
+
+// judge opens or closes the finding of a condition.
+func (a *alerts) judge(now time.Time, c *condition) {
+	err, node, patience := c.why(now), a.cfg.Node, max(c.patience, c.start)
+	if err == nil {
+		c.start = 0
+	}
+	switch begins, ends := c.look(now, err != nil, patience); {
+	case ends:
+		a.cfg.Log.Info("it is over: "+c.kind, "node", node)
+		if c.alert == nil {
+			a.findings.unset(c.kind, node)
+			return
+		}
+		group, what, _ := strings.Cut(c.kind, ".")
+		a.findings.publish(group+".recovered", node, events.Recovered{Node: node, Episode: what})
+	case begins:
+		a.cfg.Log.Error(c.kind, "error", err, "fix", kinds[c.kind].do)
+		if c.alert != nil {
+			a.findings.publish(c.kind, node, c.alert(err, c.since))
+		}
+		fallthrough
+	case c.reported:
+		a.findings.set(c.since, c.kind, node, err)
 	}
 }
 
@@ -74,37 +171,14 @@ func (a *alerts) lookRefills(now time.Time) {
 	}
 }
 
-// lookNATS publishes an alert when NATSErr begins to report an error, or when all generators use one server, and the
-// end of the alert when neither holds any more.
-func (a *alerts) lookNATS(now time.Time) {
-	err, patience := cmp.Or(a.cfg.NATSErr(), a.crowded(now)), time.Duration(0)
-	if !a.natsWasWell {
-		patience = degradedStart
-	}
-	a.natsWasWell = a.natsWasWell || err == nil
-	node := a.cfg.Node
-	switch begins, ends := a.nats.look(now, err != nil, patience); {
-	case begins:
-		a.cfg.Log.Error("NATS is degraded", "error", err)
-		a.publish(newEvent("nats.degraded", node, node, events.NATSDegraded{Node: node, Cause: err.Error()}))
-	case ends:
-		a.cfg.Log.Info("NATS is degraded no more")
-		a.publish(newEvent("nats.recovered", node, node, events.Recovered{Node: node, Episode: "degraded"}))
-	}
-}
-
-// lookRecords publishes an alert when the records have been lost, unfit or not to be written for recordsPatience, and
-// its end.
-func (a *alerts) lookRecords(now time.Time) {
-	err, node := cmp.Or(a.cfg.Records.Err(), a.cfg.Unwritable()), a.cfg.Node
-	switch begins, ends := a.records.look(now, err != nil, recordsPatience); {
-	case begins:
-		a.cfg.Log.Error("the records of the tags are lost or cannot be written: IDs come from memory alone",
-			"error", err)
-		a.publish(newEvent("records.unavailable", node, node,
-			events.RecordsUnavailable{Node: node, Error: err.Error(), SinceMS: a.records.since.UnixMilli()}))
-	case ends:
-		a.cfg.Log.Info("the records of the tags are available again")
-		a.publish(newEvent("records.recovered", node, node, events.Recovered{Node: node, Episode: "unavailable"}))
+// lookLimits closes the finding of tags with few IDs left, if an operator raised the limit at another generator, which
+// published the end.
+func (a *alerts) lookLimits() {
+	for tag, is := range a.findings.ending() {
+		for _, v := range a.alloc.Named([]string{tag}) {
+			if !v.Rules.Ending(is.Limit + 1 - is.Left) {
+				a.findings.unset("segment.ending", tag)
+			}
+		}
 	}
 }

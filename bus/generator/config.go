@@ -40,6 +40,9 @@ type Config struct {
 	// NATSErr says why the NATS server that runs in this process does not keep its part of the
 	// installation's state; nil: it does. It must not block. Default: always nil.
 	NATSErr func() error
+	// Checks return what is wrong around the generator; nil: nothing is. They are by the kind of the finding: disk.low,
+	// replicas.few or folder.temporary. A check ends with its context. Default: there are none.
+	Checks map[string]func(context.Context) error
 	// OpenEvents makes sure that the stream of events exists. It is called
 	// again when the stream may have been deleted.
 	OpenEvents func(context.Context) error

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -28,21 +29,26 @@ func TestEpisode(t *testing.T) {
 	} {
 		var got []byte
 		wrong := false
-		a := alerts{
-			cfg: &Config{Node: "n", Log: testkit.Quiet, NATSErr: func() error { return nil }}, natsWasWell: c.wasWell,
-			crowded: func(time.Time) error {
+		f := newFindings("n", func(msg *nats.Msg) {
+			got[len(got)-1] = map[bool]byte{true: '+', false: '-'}[strings.Contains(msg.Subject, ".alert.")]
+		}, newGroup(""))
+		a := alerts{cfg: &Config{Node: "n", Log: testkit.Quiet}, findings: f}
+		nats := &condition{kind: "nats.degraded",
+			why: func(time.Time) error {
 				if wrong {
 					return errors.New("crowded")
 				}
 				return nil
-			},
-			publish: func(msg *nats.Msg) {
-				got[len(got)-1] = map[bool]byte{true: '+', false: '-'}[strings.Contains(msg.Subject, ".alert.")]
-			},
+			}, alert: func(err error, _ time.Time) any { return events.NATSDegraded{Cause: err.Error()} }}
+		if !c.wasWell {
+			nats.start = degradedStart
 		}
 		for i, now := 0, time.Now(); i < len(c.wrong); i, now = i+1, now.Add(time.Second) {
 			got, wrong = append(got, ' '), c.wrong[i] == 'x'
-			a.lookNATS(now)
+			a.judge(now, nats)
+			if is := len(f.list(now, 0)) == 1; is != nats.reported {
+				t.Errorf("%s: at %d the finding is there: %v", name, i, is)
+			}
 		}
 		if string(got) != c.want {
 			t.Errorf("%s: %s\ngot  %s\nwant %s", name, c.wrong, got, c.want)

@@ -44,37 +44,37 @@ func newEventWithID(id, kind, key, node string, body any) *nats.Msg {
 	return msg
 }
 
-// allocatorEvent returns the message of an event of the allocator. store is the kind of store.
-func allocatorEvent(node, store string, e allocator.Event) *nats.Msg {
+// allocatorEvent returns the kind, the key and the body of an event of the allocator. store is the kind of store.
+func allocatorEvent(node, store string, e allocator.Event) (kind, key string, body any) {
 	switch e := e.(type) {
 	case allocator.Refilled:
 		ms := float64(e.Elapsed.Microseconds()) / 1000
-		return newEvent("segment.refill", e.Tag, node, events.Refill{
-			Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms})
+		return "segment.refill", e.Tag, events.Refill{
+			Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms}
 	case allocator.RefillFailed:
-		return newEvent("segment.refill_failed", e.Tag, node, events.RefillFailed{
-			Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left})
+		return "segment.refill_failed", e.Tag, events.RefillFailed{
+			Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left}
 	case allocator.Starved:
-		return newEvent("segment.starved", e.Tag, node, events.Starved{Node: node, Tag: e.Tag, Waiting: e.Waiting})
+		return "segment.starved", e.Tag, events.Starved{Node: node, Tag: e.Tag, Waiting: e.Waiting}
 	case allocator.Ending:
-		return newEvent("segment.ending", e.Tag, node, events.Ending{
-			Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit})
+		return "segment.ending", e.Tag, events.Ending{
+			Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit}
 	case allocator.Regressed:
-		return newEvent("segment.regressed", e.Tag, node, events.Regressed{
+		return "segment.regressed", e.Tag, events.Regressed{
 			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action,
-			First: e.InDoubt.First, Last: e.InDoubt.Last})
+			First: e.InDoubt.First, Last: e.InDoubt.Last}
 	case allocator.Damaged:
-		return newEvent("tag.damaged", e.Tag, node, events.TagProblem{Node: node, Tag: e.Tag, Error: e.Err.Error()})
+		return "tag.damaged", e.Tag, events.TagProblem{Node: node, Tag: e.Tag, Error: e.Err.Error()}
 	case allocator.Shadowed:
-		return newEvent("tag.shadowed", e.Tag, node, events.TagProblem{
+		return "tag.shadowed", e.Tag, events.TagProblem{
 			Node: node, Tag: e.Tag, Error: "the database has a row with the name of this tag, " +
-				"which is not in the database: the row is not served; delete it, or choose another name for it"})
+				"which is not in the database: the row is not served; delete it, or choose another name for it"}
 	case allocator.Recovered:
 		kind := "segment.recovered"
 		if e.Episode == "damaged" || e.Episode == "shadowed" {
 			kind = "tag.recovered"
 		}
-		return newEvent(kind, e.Tag, node, events.Recovered{Node: node, Tag: e.Tag, Episode: e.Episode})
+		return kind, e.Tag, events.Recovered{Node: node, Tag: e.Tag, Episode: e.Episode}
 	default:
 		panic(fmt.Sprintf("generator: unknown event %T", e))
 	}
@@ -92,23 +92,23 @@ func observe(o Observer, e allocator.Event) {
 	}
 }
 
-// snowflakeEvent returns the message of an event of snowflakes.
-func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
+// snowflakeEvent returns the kind, the key and the body of an event of snowflakes.
+func snowflakeEvent(node, registry string, e snowflake.Event) (kind, about string, body any) {
 	worker := events.Worker{Node: node, Registry: registry}
-	of := func(kind string, h snowflake.Held) *nats.Msg {
+	of := func(kind string, h snowflake.Held) (string, string, any) {
 		worker.Worker, worker.ReservedUntilMS = h.Worker, h.ReservedUntil
-		return newEvent(kind, key(h.Worker), node, worker)
+		return kind, key(h.Worker), worker
 	}
 	switch e := e.(type) {
 	case snowflake.ClockBackwards:
-		return newEvent("clock.backwards", key(e.Worker), node, events.ClockBackwards{
-			Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: e.Action})
+		return "clock.backwards", key(e.Worker), events.ClockBackwards{
+			Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: e.Action}
 	case snowflake.ClockSkewed:
 		body := events.ClockSkewed{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
 		if e.Peers == 0 {
 			body.RecordedMS = cmp.Or(e.Recorded, e.Expected)
 		}
-		return newEvent("clock.skewed", node, node, body)
+		return "clock.skewed", node, body
 	case snowflake.WorkerAcquired:
 		worker.FromMS, worker.AfterMS = e.From, e.After
 		return of("worker.acquired", e.Held)
@@ -120,8 +120,8 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 	case snowflake.WorkerExpiring:
 		return of("worker.expiring", e.Held)
 	case snowflake.Ending:
-		return newEvent("worker.ending", key(e.Worker), node, events.WorkerEnding{
-			Node: node, Worker: e.Worker, EndMS: e.End})
+		return "worker.ending", key(e.Worker), events.WorkerEnding{
+			Node: node, Worker: e.Worker, EndMS: e.End}
 	case snowflake.Recovered:
 		kind, about := "worker.recovered", key(e.Worker)
 		switch e.Episode {
@@ -130,7 +130,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) *nats.Msg {
 		case snowflake.EpisodeSkewed:
 			kind, about = "clock.recovered", node
 		}
-		return newEvent(kind, about, node, events.Recovered{Node: node, Worker: &e.Worker, Episode: e.Episode})
+		return kind, about, events.Recovered{Node: node, Worker: &e.Worker, Episode: e.Episode}
 	default:
 		panic(fmt.Sprintf("generator: unknown event %T", e))
 	}

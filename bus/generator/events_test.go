@@ -20,9 +20,9 @@ import (
 // table.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	kv := func(e allocator.Event) *nats.Msg { return allocatorEvent("n", "kv", e) }
-	flake := func(e snowflake.Event) *nats.Msg { return snowflakeEvent("n", "kv", e) }
 	of := func(kind, key string, body any) *nats.Msg { return newEvent(kind, key, "n", body) }
+	kv := func(e allocator.Event) *nats.Msg { return of(allocatorEvent("n", "kv", e)) }
+	flake := func(e snowflake.Event) *nats.Msg { return of(snowflakeEvent("n", "kv", e)) }
 	tag := events.Tag{Node: "n",
 		TagRecord: admin.TagRecord{Tag: "a.b", MaxID: 7, Step: 10, Description: "x < y", Updated: time.Unix(0, 0).UTC()}}
 	node := events.Node{Node: "n", Version: "v1", Address: "nats://h:4222", Config: map[string]string{"tag": "a"}}
@@ -114,6 +114,10 @@ func TestEvents(t *testing.T) {
 		},
 		{of("records.recovered", "n", events.Recovered{Node: "n", Episode: "unavailable"}), "info.records.recovered.n",
 			`{"node":"n","episode":"unavailable"}`},
+		{of("registry.unavailable", "n", events.RegistryUnavailable{Node: "n", Error: "x", SinceMS: 17}),
+			"alert.registry.unavailable.n", `{"node":"n","error":"x","since_ms":17}`},
+		{of("registry.recovered", "n", events.Recovered{Node: "n", Episode: "unavailable"}),
+			"info.registry.recovered.n", `{"node":"n","episode":"unavailable"}`},
 		{of("nats.degraded", "n", events.NATSDegraded{Node: "n", Cause: "x"}), "alert.nats.degraded.n",
 			`{"node":"n","cause":"x"}`},
 		{of("nats.recovered", "n", events.Recovered{Node: "n", Episode: "degraded"}), "info.nats.recovered.n",

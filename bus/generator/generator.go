@@ -24,6 +24,7 @@ import (
 //	├── publisher.run     publishes events on the stream
 //	├── lostAlerts.run    publishes which peers are lost
 //	├── keyCheck.run      looks whether the keys of opaque tags are there
+//	├── checks.run        looks around the generator: disk, replicas
 //	├── learner.run       brings the records up to date after the generator was away, and verifies its worker
 //	├── queue.run         reads the requests of a service; there are two
 //	├── preparation.run   prepares (installation, store, tags; retried until
@@ -59,12 +60,14 @@ type Generator struct {
 	preparation          *preparation
 	learner              *learner
 	publisher            *publisher
+	findings             *findings
 	alerts               *alerts // owned by Run
 
 	// For operators.
 	admin   *administration
 	workers *workerAdmin
 	keys    *keyCheck
+	checks  *checks
 	state   *state
 }
 
@@ -83,8 +86,8 @@ func New(cfg Config) *Generator {
 	g.subscriptions = &subscriptions{conn: cfg.Conn, log: cfg.Log, phase: g.phase}
 	g.publisher = newPublisher(cfg.JS, g.membership.openEvents, cfg.Log)
 	g.publisher.observer = cfg.Observer
-	publish := g.publisher.publish
-	g.flakes = newFlakes(&g.cfg, g.phase, g.link, g.membership, g.group, g.heartbeats, publish)
+	g.findings = newFindings(cfg.Node, g.publisher.publish, g.group)
+	g.flakes = newFlakes(&g.cfg, g.phase, g.link, g.membership, g.group, g.heartbeats, g.findings)
 
 	// Serving.
 	counts := &counts{cfg: &g.cfg}
@@ -102,7 +105,7 @@ func New(cfg Config) *Generator {
 				observe(cfg.Observer, e)
 			}
 			if _, ok := e.(allocator.Claimed); !ok {
-				publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
+				g.findings.publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
 			}
 		},
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
@@ -122,17 +125,14 @@ func New(cfg Config) *Generator {
 	// The loops.
 	g.preparation = &preparation{
 		cfg: &g.cfg, phase: g.phase, alloc: g.alloc, membership: g.membership, tags: tags, ready: func() {
-			publish(g.nodeEvent("started"))
+			g.publisher.publish(g.nodeEvent("started"))
 			signal(g.heartbeats.changed)
 		}}
 	g.learner = &learner{
-		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, flakes: g.flakes, publisher: g.publisher,
-		heartbeats: g.heartbeats,
+		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, flakes: g.flakes,
+		heartbeats: g.heartbeats, findings: g.findings,
 	}
-	*g.alerts = alerts{
-		cfg: &g.cfg, alloc: g.alloc, opened: g.phase.opened.Load, publish: publish, natsWasWell: cfg.NATSErr() == nil,
-		crowded: g.spreading.err,
-	}
+	*g.alerts = alerts{cfg: &g.cfg, alloc: g.alloc, findings: g.findings, conditions: g.conditions()}
 	return g
 }
 
@@ -165,16 +165,16 @@ func (g *Generator) forPeers(borrower *borrower) {
 func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (tags *tagAdmin) {
 	passing := &passing{g.cfg.Conn, g.group, g.membership}
 	*g.workers = workerAdmin{
-		cfg: &g.cfg, flakes: g.flakes, group: g.group, heartbeats: g.heartbeats, publish: g.publisher.publish}
+		cfg: &g.cfg, flakes: g.flakes, group: g.group, heartbeats: g.heartbeats, findings: g.findings}
 	tags = &tagAdmin{
-		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, publish: g.publisher.publish}
+		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, findings: g.findings}
 	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
-	g.keys = &keyCheck{cfg: &g.cfg, alloc: g.alloc}
+	g.keys, g.checks = &keyCheck{cfg: &g.cfg, alloc: g.alloc}, &checks{cfg: &g.cfg}
 	host, _ := os.Hostname()
 	g.state = &state{
 		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
 		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, keys: g.keys,
-		publisher: g.publisher, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
+		publisher: g.publisher, findings: g.findings, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
 	}
 	g.admin = &administration{
 		cfg: &g.cfg, phase: g.phase, link: g.link, counts: counts, passing: passing, requests: &g.requests,

@@ -27,7 +27,7 @@ type learner struct {
 	link       *link
 	group      *group
 	flakes     *flakes
-	publisher  *publisher
+	findings   *findings
 	heartbeats *heartbeats
 }
 
@@ -105,10 +105,10 @@ func (l *learner) alert(do decision) {
 		}
 		l.cfg.Log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: "+
 			"it may hand out IDs below", "error", do.why)
-		l.publisher.publish(newEvent("node.stale", node, node, events.Stale{Node: node, Error: do.why.Error()}))
+		l.findings.publish("node.stale", node, events.Stale{Node: node, Error: do.why.Error()})
 	case do.recovered:
 		l.cfg.Log.Info("this generator knows again which max_id operators have set")
-		l.publisher.publish(newEvent("node.recovered", node, node, events.Recovered{Node: node, Episode: "stale"}))
+		l.findings.publish("node.recovered", node, events.Recovered{Node: node, Episode: "stale"})
 	}
 }
 

@@ -180,11 +180,17 @@ func TestMutations(t *testing.T) {
 		{"a generator waits for another installation to compare the database", "TestLeads", []edit{{"exchange.go",
 			" && b.Installation == own\n", "\n"}, {"exchange.go", "	own := x.membership.installation()\n	return !x", "	return !x"}}},
 		{"a NATS server that catches up after a start is an alert", "TestEpisode", []edit{{"alerts.go",
-			"		patience = degradedStart\n", ""}}},
+			"max(c.patience, c.start)", "c.patience"}}},
 		{"an alert is published again and again", "TestEpisode", []edit{{"alerts.go",
 			"begins = !e.reported && now", "begins = now"}}},
 		{"records that are unavailable are no alert", "TestRecordsUnavailable", []edit{{"alerts.go",
 			"begins = !e.reported && now", "begins = false && now"}}},
+		{"each tag without IDs is a finding beside the dead database", "TestFindings", []edit{{"findings.go",
+			"at.kind = failedKind\n	}\n	if at.kind != failedKind {", "at.kind = failedKind\n	}\n	if true {"}}},
+		{"a finding stays when its alert is over", "TestFindings", []edit{{"findings.go",
+			"f.unset(group+\".\"+over.Episode, key)", "_, _ = group, over"}}},
+		{"findings of many tags have no bound", "TestFindingsAreBounded", []edit{{"findings.go",
+			"len(f.open) >= maxOpen", "len(f.open) < 0"}}},
 		{"a change is carried out though its sender has given up", "TestTooLate", []edit{{"administration.go",
 			"end := now.Add(patience -", "end := now.Add(max(patience, time.Minute) -"}}},
 
@@ -244,7 +250,7 @@ func TestMutations(t *testing.T) {
 		{"work that need not hurry floods the queue of events", "TestManyEvents", []edit{{"publisher.go",
 			"for len(p.queue) > pacedQueue && ", "for false && "}}},
 		{"no tag is loaded ahead while the stream is away", "TestPaceWithoutStream", []edit{{"publisher.go",
-			" && !p.failing.Load()", ""}}},
+			" && p.err() == nil", ""}}},
 
 		// Peers.
 		{"a record of another generator is not heard", "TestStoreWentBackwards", []edit{{"exchange.go",
@@ -275,7 +281,7 @@ func TestMutations(t *testing.T) {
 		{"two generators move at a time", "TestWhoMoves", []edit{{"spread.go", " || places[turn].run != s.group.self", ""}}},
 		{"a generator moves to and fro", "TestEmptiest", []edit{{"spread.go", "least := load[own] - 1", "least := load[own]"}}},
 		{"generators that all use one NATS server do not say so", "TestCrowdedAlert", []edit{{"alerts.go",
-			"cmp.Or(a.cfg.NATSErr(), a.crowded(now))", "a.cfg.NATSErr()"}}},
+			"cmp.Or(cfg.NATSErr(), g.spreading.err(now))", "cfg.NATSErr()"}}},
 		{"the younger installation goes on", "TestOlderInstallationStays", []edit{{"identity.go",
 			"if own == nil || !own.yieldsTo(b.Identity) {", "if own == nil || true {"}}},
 

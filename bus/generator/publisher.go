@@ -52,7 +52,7 @@ type publisher struct {
 	// Of any goroutine.
 	queue   chan *nats.Msg
 	dropped atomic.Int64
-	failing atomic.Bool // the last attempt failed
+	failing atomic.Pointer[error] // why the last attempt failed; nil: it did not
 
 	// Owned by run.
 	opened bool      // the stream exists, as far as is known
@@ -80,10 +80,18 @@ func (p *publisher) publish(msg *nats.Msg) {
 	}
 }
 
+// err says why no event can be published; nil: as far as is known, events can.
+func (p *publisher) err() error {
+	if err := p.failing.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // pace waits while many events wait for a stream that works. It bounds how fast events come from work that need not
 // hurry.
 func (p *publisher) pace(ctx context.Context) {
-	for len(p.queue) > pacedQueue && !p.failing.Load() && ctx.Err() == nil {
+	for len(p.queue) > pacedQueue && p.err() == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(paceEvery):
@@ -163,7 +171,7 @@ func (p *publisher) attempt(ctx context.Context, batch []*nats.Msg) (left []*nat
 	defer cancel()
 	if !p.opened {
 		if err := p.open(ctx); err != nil {
-			p.failing.Store(true)
+			p.failing.Store(&err)
 			return batch, err
 		}
 	}
@@ -186,7 +194,10 @@ func (p *publisher) attempt(ctx context.Context, batch []*nats.Msg) (left []*nat
 		}
 	}
 	p.opened = err == nil // else the stream may be gone
-	p.failing.Store(err != nil)
+	p.failing.Store(nil)
+	if err != nil {
+		p.failing.Store(&err)
+	}
 	return left, err
 }
 

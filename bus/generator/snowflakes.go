@@ -34,7 +34,7 @@ type flakes struct {
 
 // newFlakes returns the generator of snowflakes.
 func newFlakes(
-	cfg *Config, p *phase, l *link, m *membership, group *group, h *heartbeats, publish func(*nats.Msg),
+	cfg *Config, p *phase, l *link, m *membership, group *group, h *heartbeats, findings *findings,
 ) *flakes {
 	f := &flakes{cfg: cfg, phase: p, link: l, membership: m}
 	c := cfg.Snowflake
@@ -46,7 +46,7 @@ func newFlakes(
 	c.PeersKnown = func() bool { return h.peersKnown(time.Now()) }
 	c.PeerClocks = f.peerClocks
 	c.Notify = func(e snowflake.Event) {
-		publish(snowflakeEvent(cfg.Node, cfg.RegistryKind, e))
+		findings.publish(snowflakeEvent(cfg.Node, cfg.RegistryKind, e))
 		if lost, ok := e.(snowflake.WorkerLost); ok {
 			group.claimLost(time.Now(), lost.Worker)
 		}

@@ -45,6 +45,7 @@ type state struct {
 	gates                *gates
 	keys                 *keyCheck
 	publisher            *publisher
+	findings             *findings
 	counts               *counts
 	segments, snowflakes *service
 }
@@ -134,7 +135,7 @@ func (s *state) whole() admin.State {
 			StoreErrors: s.alloc.Failures(),
 		},
 		Refused: s.counts.streaks.worst(now),
-		Busiest: []admin.Buffer{},
+		Busiest: []admin.Buffer{}, Findings: s.findings.list(now, totals.Lasts),
 	}
 	if !math.IsInf(totals.Lasts, 1) { // infinity is no JSON
 		is.FailingLasts = &totals.Lasts
@@ -143,7 +144,7 @@ func (s *state) whole() admin.State {
 		is.Ending = append(is.Ending, admin.EndingTag{Tag: e.Tag, Left: e.Left, Rate: tenths(e.Rate)})
 	}
 	if flakes.Worker >= 0 && s.flakes.noWorker() == nil {
-		is.Worker, is.ReservedUntil, is.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryAway
+		is.Worker, is.ReservedUntil, is.RegistryAway = &flakes.Worker, flakes.ReservedUntil, flakes.RegistryErr != nil
 	}
 	if offset, ok := s.group.offset(now); ok {
 		is.Clock.OffsetMS = &offset

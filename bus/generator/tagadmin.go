@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
@@ -31,7 +29,7 @@ type tagAdmin struct {
 	group    *group
 	exchange *exchange
 	passing  *passing
-	publish  func(*nats.Msg)
+	findings *findings
 }
 
 // tagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
@@ -333,7 +331,7 @@ func (t *tagAdmin) announce(ctx context.Context, event string, s allocator.Store
 }
 
 func (t *tagAdmin) publishTag(event string, tag allocator.Tag) {
-	t.publish(newEvent(event, tag.Name, t.cfg.Node, events.Tag{Node: t.cfg.Node, TagRecord: record(tag)}))
+	t.findings.publish(event, tag.Name, events.Tag{Node: t.cfg.Node, TagRecord: record(tag)})
 }
 
 // publishEnding publishes that an operator's change began or ended an episode of [allocator.Ending].
@@ -341,9 +339,9 @@ func (t *tagAdmin) publishEnding(was, is allocator.Tag) {
 	switch node := t.cfg.Node; {
 	case was.Name == "" || was.Ending(was.MaxID) == is.Ending(is.MaxID):
 	case is.Ending(is.MaxID):
-		t.publish(allocatorEvent(node, t.cfg.StoreKind, is.NewEnding()))
+		t.findings.publish(allocatorEvent(node, t.cfg.StoreKind, is.NewEnding()))
 	default:
 		over := events.Recovered{Node: node, Tag: is.Name, Episode: "ending"}
-		t.publish(newEvent("segment.recovered", is.Name, node, over))
+		t.findings.publish("segment.recovered", is.Name, over)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
@@ -29,7 +27,7 @@ type workerAdmin struct {
 	flakes     *flakes
 	group      *group
 	heartbeats *heartbeats
-	publish    func(*nats.Msg)
+	findings   *findings
 }
 
 func (w *workerAdmin) list(ctx context.Context, req admin.WorkersRequest) (admin.WorkersPage, error) {
@@ -122,9 +120,9 @@ func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (adm
 	}
 	w.cfg.Log.Warn("an operator released a worker",
 		"worker", r.Worker, "holder", r.Node, "reserved_until", utc(r.ReservedUntil))
-	w.publish(newEvent("worker.released", key(r.Worker), w.cfg.Node, events.Worker{
+	w.findings.publish("worker.released", key(r.Worker), events.Worker{
 		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind,
-		ReservedUntilMS: r.ReservedUntil, Holder: r.Node}))
+		ReservedUntilMS: r.ReservedUntil, Holder: r.Node})
 	w.group.lost.release(time.Now(), r.Worker)
 	w.heartbeats.send(heartbeat{Released: &r.Worker})
 	return w.worker(time.Now(), r), nil

@@ -64,7 +64,13 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	if c.Database != nil { // else a nil *schema.Store would be an interface that is not nil
 		cfg.Numbers = c.Database
 	}
+	lasting := c.Folder.lasts()
+	cfg.Checks = map[string]func(context.Context) error{
+		"replicas.few":     c.State.FewReplicas,
+		"folder.temporary": func(context.Context) error { return lasting },
+	}
 	if c.Server != nil {
+		cfg.Checks["disk.low"] = func(context.Context) error { return c.Server.LowRoom() }
 		cfg.NATSErr, cfg.Routes = c.Server.Health, c.Server.Routes
 	}
 	cfg.RegistryKind = m.want.Registry

@@ -31,3 +31,29 @@ func TestFull(t *testing.T) {
 		}
 	}
 }
+
+// A size for which there is no room is halved, whoever says it, and no other error makes a stream smaller.
+func TestShrink(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code jetstream.ErrorCode
+		text string
+		want int64
+	}{
+		{10047, "insufficient storage resources available", 64 << 20}, {10122, "", 64 << 20},
+		{10005, "no suitable peers for placement, insufficient storage", 64 << 20},
+		{10005, "no suitable peers for placement, peer offline", 0},
+	} {
+		made := int64(0)
+		err := shrink(256<<20, func(size int64) error {
+			if size > 64<<20 {
+				return &jetstream.APIError{ErrorCode: c.code, Description: c.text}
+			}
+			made = size
+			return nil
+		})
+		if made != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("%d %s: %d bytes, %v", c.code, c.text, made, err)
+		}
+	}
+}

@@ -34,11 +34,22 @@ const (
 func shrink(size int64, create func(maxBytes int64) error) error {
 	for {
 		err := create(size)
-		if c := code(err); c != codeSizeAbove && c != codeNoStorage && c != codeServerFull || size/2 < leastBytes {
+		if !tooLarge(err) || size/2 < leastBytes {
 			return err
 		}
 		size /= 2
 	}
+}
+
+// tooLarge reports whether the account or the servers have no room for a stream of that size.
+func tooLarge(err error) bool {
+	switch code(err) {
+	case codeSizeAbove, codeNoStorage, codeServerFull:
+		return true
+	case codeNoPeers: // its text has the causes
+		return strings.Contains(err.Error(), "insufficient storage")
+	}
+	return false
 }
 
 // code is that of an error of JetStream; 0: it is another error.

@@ -56,6 +56,8 @@ const texts = {
   "nats.degraded": (b) => `NATS is degraded: ${b.cause}`,
   "records.unavailable": (b) => `JetStream lost records, or their bucket was changed: ${b.error}`,
   "records.recovered": () => "the records are there again",
+  "registry.unavailable": (b) => `the registry of workers does not answer: ${b.error}`,
+  "registry.recovered": () => "the registry of workers answers again",
   "nats.recovered": () => "NATS is degraded no more",
   "clock.backwards": (b) =>
     `its clock is ${millis(b.offset_ms)} behind its last snowflake; requests ${b.action === "waited" ? "wait" : "are refused"}`,

@@ -1,0 +1,53 @@
+package generator
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// checksEvery is the pause between two rounds of checks.
+const checksEvery = 10 * time.Second
+
+// checks runs Config.Checks, which ask others, and keeps what they found. Its methods are safe for concurrent use.
+type checks struct {
+	cfg *Config
+
+	mu    sync.Mutex
+	found map[string]error
+}
+
+// run checks until the context is done.
+func (c *checks) run(ctx context.Context) {
+	for {
+		found := make(map[string]error)
+		for kind, check := range c.cfg.Checks {
+			attempt, cancel := context.WithTimeout(ctx, stepTimeout)
+			found[kind] = check(attempt)
+			cancel()
+		}
+		c.mu.Lock()
+		c.found = found
+		c.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(checksEvery):
+		}
+	}
+}
+
+// err is what the last check of a kind found.
+func (c *checks) err(kind string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.found[kind]
+}
+
+// conditions are those that the checks find.
+func (c *checks) conditions() (list []*condition) {
+	for kind := range c.cfg.Checks {
+		list = append(list, &condition{kind: kind, why: func(time.Time) error { return c.err(kind) }})
+	}
+	return list
+}
