@@ -23,6 +23,8 @@ const (
 	// beats is how many keys generators write to only to learn how far the bucket is. They are a fixed set, because
 	// nothing can be deleted.
 	beats = 64
+	// recordHead is by how many bytes the header and the subject of a record may be longer than those of a beat.
+	recordHead = 256
 	// loadTimeout bounds a read. It can be repeated safely, and its answer may be lost with the connection.
 	loadTimeout = 2 * time.Second
 	// creationLook is how old a look for losses may be before a tag is created, or counts as unknown.
@@ -48,6 +50,7 @@ type Records struct {
 	// Owned by Swap and Load.
 	failures atomic.Uint64         // writes that failed
 	failure  atomic.Pointer[error] // of the last of them
+	refused  atomic.Int64          // bytes of the last write for which JetStream had no room; 0: it has room
 	overcome atomic.Uint64         // as many had failed when a write was last sent that succeeded
 
 	// Owned by Watch and Sync, and guarded by mu.
@@ -136,7 +139,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 		return allocator.Stored{}, err
 	}
 	if r.Unwritable() != nil {
-		if _, err := r.write(ctx, r.beat, nil); err != nil {
+		if err := r.probe(ctx); err != nil {
 			return allocator.Stored{}, fmt.Errorf("%w: bucket %s cannot be written: %w",
 				allocator.ErrUnavailable, bus.BucketTags, err)
 		}
@@ -272,13 +275,19 @@ func (r *Records) write(
 	unsent := conn.IsClosed() || ctx.Err() != nil
 	ack, err := r.cfg.JS.Publish(ctx, subject, data, append(options, jetstream.WithRetryAttempts(0))...)
 	switch {
+	case err == nil && int64(len(data)) < r.refused.Load(): // a record still does not fit
+		return ack.Sequence, nil
 	case err == nil:
+		r.refused.Store(0)
 		for was := r.overcome.Load(); was < failures && !r.overcome.CompareAndSwap(was, failures); {
 			was = r.overcome.Load()
 		}
 		return ack.Sequence, nil
 	case mismatch(err):
 		return 0, fmt.Errorf("%w: another generator changed it first", allocator.ErrConflict)
+	}
+	if full(err) {
+		r.refused.Store(max(r.refused.Load(), int64(len(data))))
 	}
 	r.failure.Store(&err)
 	r.failures.Add(1)
@@ -287,6 +296,17 @@ func (r *Records) write(
 		return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
 	}
 	return 0, failedWrite(err)
+}
+
+// probe finds whether records can be written again. If JetStream had no room for a record, it writes at least as many
+// bytes: a write without a body may fit into a bucket that is full for all records.
+func (r *Records) probe(ctx context.Context) error {
+	var body []byte
+	if n := r.refused.Load(); n > 0 {
+		body = make([]byte, n+recordHead)
+	}
+	_, err := r.write(ctx, r.beat, body)
+	return err
 }
 
 // Unwritable says why records cannot be written; nil: as far as is known, they can. It does not block.

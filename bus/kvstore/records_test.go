@@ -264,6 +264,36 @@ func TestRecordsRefused(t *testing.T) {
 	}
 }
 
+// While no record fits, nothing says that records can be written: an empty write of the generator's own still fits.
+func TestRecordsFull(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	r := openRecordsOf(t, connect(t, s.ClientURL()))
+	revision := swap(t, r, trend("order", 11), 0)
+	stream, err := r.cfg.JS.Stream(t.Context(), "KV_"+bus.BucketTags)
+	kit.Must(t, err)
+	limit := func(bytes int32) {
+		config := stream.CachedInfo().Config
+		config.MaxMsgSize = bytes
+		_, err := r.cfg.JS.UpdateStream(t.Context(), config)
+		kit.Must(t, err)
+	}
+	limit(100)
+	if _, err := r.Swap(t.Context(), trend("order", 21), revision); errors.Is(err, allocator.ErrUncertain) || err == nil {
+		t.Fatalf("a Swap that does not fit: %v", err)
+	}
+	if _, err := r.write(t.Context(), r.beat, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Load(t.Context(), "order"); !errors.Is(err, allocator.ErrUnavailable) || r.Unwritable() == nil {
+		t.Errorf("Load of a full bucket: %v; Unwritable: %v", err, r.Unwritable())
+	}
+	limit(-1)
+	if _, err := r.Load(t.Context(), "order"); err != nil || r.Unwritable() != nil {
+		t.Errorf("Load: %v; Unwritable: %v", err, r.Unwritable())
+	}
+}
+
 // A write without an answer may have happened. Until one is answered again nothing is loaded, or a database would lose
 // a range at each attempt.
 func TestRecordsUncertain(t *testing.T) {

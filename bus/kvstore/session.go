@@ -109,7 +109,7 @@ func (r *Records) keepLooking(ctx context.Context) {
 		looking, cancel := context.WithTimeout(ctx, lookTimeout)
 		_, _ = r.look(looking) // after an error what was known before stays
 		if r.Unwritable() != nil {
-			_, _ = r.write(looking, r.beat, nil)
+			_ = r.probe(looking)
 		}
 		cancel()
 	}
