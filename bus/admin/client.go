@@ -53,6 +53,14 @@ func (c *Client) ReleaseWorker(ctx context.Context, req WorkerRelease) (Worker, 
 	return call[Worker](ctx, c, SubjectWorkersRelease, req)
 }
 
+// ForgetNode makes all generators forget a lost one, which is gone for good: its alert ends, and changes of tags no
+// longer name it. Its worker stays reserved. [bus.Conflict]: the generator runs. [bus.BadRequest]: no generator of that
+// name is lost.
+func (c *Client) ForgetNode(ctx context.Context, node string) error {
+	_, err := call[NodeName](ctx, c, SubjectNodesForget, NodeName{node})
+	return err
+}
+
 // Tags returns a page of the tags.
 func (c *Client) Tags(ctx context.Context, req PageRequest) (TagsPage, error) {
 	return call[TagsPage](ctx, c, SubjectTagsList, req)

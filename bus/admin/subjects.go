@@ -15,6 +15,8 @@ const (
 	SubjectWorkersList    = "leaf.admin.workers.list"
 	SubjectWorkersRelease = "leaf.admin.workers.release"
 
+	SubjectNodesForget = "leaf.admin.nodes.forget"
+
 	SubjectBuffers = "leaf.admin.buffers" // every generator answers
 	SubjectKnown   = "leaf.admin.known"   // every generator answers
 )

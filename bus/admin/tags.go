@@ -24,6 +24,10 @@ type (
 		PageRequest
 		Tags []string `json:"tags,omitempty"`
 	}
+	// NodeName is the request and the reply of leaf.admin.nodes.forget.
+	NodeName struct {
+		Node string `json:"node"`
+	}
 	// KnownRequest is the request of leaf.admin.known: for a page of the tags that come after After in byte order.
 	KnownRequest struct {
 		After string `json:"after,omitempty"`

@@ -170,6 +170,7 @@ func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (t
 		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, findings: g.findings}
 	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
 	g.keys, g.checks = &keyCheck{cfg: &g.cfg, alloc: g.alloc}, &checks{cfg: &g.cfg}
+	nodes := &nodeAdmin{g.group, g.heartbeats, g.cfg.Log}
 	host, _ := os.Hostname()
 	g.state = &state{
 		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
@@ -179,7 +180,7 @@ func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (t
 	g.admin = &administration{
 		cfg: &g.cfg, phase: g.phase, link: g.link, counts: counts, passing: passing, requests: &g.requests,
 		slots:     make(chan struct{}, maxAdmin),
-		endpoints: endpoints(tags, losses, g.workers, g.state),
+		endpoints: endpoints(tags, losses, g.workers, nodes, g.state),
 	}
 	return tags
 }

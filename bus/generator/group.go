@@ -43,7 +43,9 @@ type heartbeat struct {
 	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
 	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
 	// Released is a worker that an operator has just released through this generator.
-	Released  *int64     `json:"released,omitempty"`
+	Released *int64 `json:"released,omitempty"`
+	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good.
+	Forgotten string     `json:"forgotten,omitempty"`
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat
 	LostNodes []lostPeer `json:"lost_nodes,omitempty"` // the nodes that operators see as lost, at most maxLostShown
 	UnixMS    int64      `json:"unix_ms"`              // its clock

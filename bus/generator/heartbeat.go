@@ -109,6 +109,9 @@ func (h *heartbeats) heard(msg *nats.Msg) {
 	if b.Released != nil {
 		h.group.lost.release(now, *b.Released)
 	}
+	if b.Forgotten != "" {
+		h.group.lost.back(b.Forgotten)
+	}
 	if !h.membership.isRival(b) {
 		h.group.learn(now, b.LostNodes, h.cfg.Node)
 	}

@@ -53,7 +53,7 @@ type lostPeer struct {
 	heard    time.Time // when its last heartbeat, Number, came; by this generator's clock, as until
 	until    time.Time // when what it reserved is over
 	declared bool      // it was silent for lostAfter
-	returned bool      // it was heard again
+	returned bool      // it was heard again, or an operator forgot it
 	tried    bool      // the stream may have the alert: so its end is needed. Stored: it has
 }
 
@@ -93,15 +93,19 @@ func (s *lostPeers) add(m member) {
 	}
 }
 
-// back notes that a node was heard.
-func (s *lostPeers) back(node string) {
+// back notes that a node was heard, or that an operator says it is gone for good. It reports whether the node was lost.
+func (s *lostPeers) back(node string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.of[node]; l != nil {
-		if l.returned = true; !l.tried {
-			delete(s.of, node)
-		}
+	l := s.of[node]
+	if l == nil {
+		return false
 	}
+	was := !l.returned
+	if l.returned = true; !l.tried {
+		delete(s.of, node)
+	}
+	return was
 }
 
 // bound forgets nodes. One whose alert may be in the stream stays until the end of the alert is there too.

@@ -78,7 +78,7 @@ func (a *lostAlerts) publish(ctx context.Context, here bool) error {
 			a.observer.EventPublished("leaf." + kind)
 		}
 		if end {
-			a.log.Info("a generator is no longer lost", "node", l.Node, "heard_again", l.returned)
+			a.log.Info("a generator is no longer lost", "node", l.Node, "heard_or_forgotten", l.returned)
 		}
 	}
 }

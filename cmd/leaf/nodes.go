@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -23,7 +24,28 @@ func newNodesCmd() *cobra.Command {
 		Long:    nodesLong,
 		Example: nodesExample,
 	}, showNodes)
+	cmd.AddCommand(newNodesForgetCmd())
 	return addWaitRedundant(cmd, &f)
+}
+
+func newNodesForgetCmd() *cobra.Command {
+	var f cli.Client
+	return f.Command(&cobra.Command{
+		Use:   "forget NODE",
+		Short: "Forget a lost generator that is gone for good",
+		Long: `Forget a lost generator that is gone for good: its alert ends, and changes of tags no
+longer warn that it was not heard. It is known again as soon as it is heard. Its worker
+stays reserved: see "leaf workers release".`,
+		Example: `  leaf nodes forget db1.example.com`,
+	}, func(s *cli.Session, args []string) error {
+		if err := s.Admin.ForgetNode(s.Context(), args[0]); err != nil {
+			return err
+		}
+		return s.Print(admin.NodeName{Node: args[0]}, func(w io.Writer) error {
+			_, err := fmt.Fprintf(w, "forgot %s\n", cli.Safe(args[0]))
+			return err
+		})
+	})
 }
 
 func showNodes(s *cli.Session, _ []string) error {
