@@ -18,11 +18,10 @@ const fewIDs = 1000
 // Client asks generators over a connection of the caller. [NewClient] returns one. Its methods are safe for
 // concurrent use.
 type Client struct {
-	nc      *nats.Conn
+	x       *exchange
 	timeout time.Duration
-	attempt time.Duration // how long an attempt lasts at most
-	inbox   *inbox
-	hedging *hedging
+	inbox   int        // how long the prefix of the longest inbox is
+	onCall  func(Call) // nil: none
 
 	tagGroups, flakeGroups groups // of Next
 }
@@ -39,12 +38,38 @@ func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } 
 // NoHedging makes a client send a request again only after a refusal, or after a fifth of the time that is left.
 //
 // Default: an answer is late if it takes longer than 999 of 1,000 answers before it, and longer than 10 ms. Then the
-// client sends the request again, and after that every 10 ms, at most 8 times. It uses the first answer. The IDs of the
-// others are gaps (nobody gets them), except those that a [Pool] asked for. A request that is sent again because its
-// answer is late is called a hedge. If a generator is killed, frozen or cut off, its callers usually wait at most 85 ms
-// with hedges, and without them until the next attempt. While generators answer, at most one request in a hundred is a
-// hedge. [Client.Stats] counts hedges.
-func NoHedging() Option { return func(c *Client) { c.hedging.off = true } }
+// client sends the request again, and after that in the same intervals, at most 8 times. It uses the first answer. The
+// IDs of the others are gaps: nobody gets them. A request that is sent again because its answer is late is called a
+// hedge. If a generator is killed, frozen or cut off, its callers usually wait for one or two of these intervals.
+// While generators answer, at most one request in a hundred is a hedge. If they do not, there is at most one hedge for
+// each two calls of the last second, and a hundred. [Client.Stats] counts hedges.
+func NoHedging() Option { return func(c *Client) { c.x.hedging = false } }
+
+// OnCall makes a client call f after each call that sent a request: for metrics and traces. Callers of [Client.Next]
+// that share a request are one call. f must not wait. It is called by many goroutines at a time.
+func OnCall(f func(Call)) Option { return func(c *Client) { c.onCall = f } }
+
+// Call is a call that has ended.
+type Call struct {
+	Subject string        // such as leaf.segment.order
+	IDs     int64         // how many were asked for; 0: it was another request
+	Took    time.Duration // until the answer or the error
+	Err     error         // nil: it was answered
+}
+
+// Stats counts the requests of a [Client] since it was made.
+type Stats struct {
+	Requests int64 // calls that sent a request. Calls of Next that share one count once
+	Hedges   int64 // requests that were sent again because the answer was late; see [NoHedging]
+	Retries  int64 // requests that were sent again after a refusal, or after a fifth of the time that was left
+}
+
+// Stats returns what the client sent so far.
+func (c *Client) Stats() Stats {
+	c.x.mu.Lock()
+	defer c.x.mu.Unlock()
+	return c.x.stats
+}
 
 // NewClient returns a client on nc. Make one connection and one client in a process, and share them: a connection for
 // each caller halves the rate. The client has one subscription, on which all answers arrive. Close nc after use.
@@ -54,22 +79,44 @@ func NoHedging() Option { return func(c *Client) { c.hedging.off = true } }
 //   - [NoHedging]: if an answer is late, the client sends the request again (a hedge).
 //
 // [Client.Pool] and [Client.Ranges] have options of their own: [PoolOption] and [BulkOption].
-func NewClient(nc *nats.Conn, opts ...Option) *Client {
-	c := &Client{nc: nc, timeout: DefaultTimeout, attempt: mostAttempt, inbox: &inbox{nc: nc}, hedging: newHedging()}
+func NewClient(nc *nats.Conn, opts ...Option) *Client { return newClient(opts, nc) }
+
+func newClient(opts []Option, conns ...*nats.Conn) *Client {
+	c := &Client{timeout: DefaultTimeout, x: newExchange()}
+	for _, nc := range conns {
+		c.x.lines = append(c.x.lines, &line{nc: nc, x: c.x})
+		if nc != nil {
+			c.inbox = max(c.inbox, len(nc.Opts.InboxPrefix))
+		}
+	}
 	for _, o := range opts {
 		o(c)
 	}
-	runtime.AddCleanup(c, (*inbox).end, c.inbox)
+	runtime.AddCleanup(c, (*exchange).end, c.x)
 	return c
+}
+
+// ask makes a request.
+func (c *Client) ask(ctx context.Context, r request) (*nats.Msg, error) {
+	if err := c.checkSize(r.subject); err != nil {
+		return nil, err
+	}
+	if c.onCall == nil {
+		return c.x.ask(ctx, c.timeout, r)
+	}
+	began := time.Now()
+	msg, err := c.x.ask(ctx, c.timeout, r)
+	c.onCall(Call{Subject: r.subject, IDs: r.count, Took: time.Since(began), Err: err})
+	return msg, err
 }
 
 // Take returns n IDs of tag with one request: exactly n, in as few ranges as possible, or an error. n is
 // from 1 to the generators' --max-batch.
 //
 // Take retries failures that may pass, until the context is done: no generator, one that drains or is
-// overloaded, an unavailable store, no answer. The pause after a refusal grows to a second. An attempt lasts
-// a fifth of the time that is left, at most 4 s. If an answer is late, its request is sent again before the attempt
-// ends; see [NoHedging]. Answers that are not used leave gaps: nobody gets their IDs.
+// overloaded, an unavailable store, no answer. The pause after a refusal grows to a second. A request without an answer
+// is sent again while its answer is late, see [NoHedging], and after each fifth of the time that the caller has, at
+// most 4 s. Answers that are not used leave gaps: nobody gets their IDs.
 //
 // Each ID of an opaque tag is a range of its own. An answer lists them all, so n is bounded by what fits into a
 // message; [Client.Ranges] divides more.
@@ -77,8 +124,8 @@ func NewClient(nc *nats.Conn, opts ...Option) *Client {
 // The IDs of a strict tag are one range. They are above all IDs that any caller had before Take was called.
 //
 // Errors match the [Reason] that a generator gave, or are those of NATS: [nats.ErrNoResponders] if
-// there is no generator, [nats.ErrPermissionViolation] if the user may not ask. If the context ended
-// the call, the error also matches the context's error.
+// there is no generator, [nats.ErrPermissionViolation] if the user may not ask. NATS does not answer such a request, so
+// that error comes when the time is over. If the context ended the call, the error also matches the context's error.
 func (c *Client) Take(ctx context.Context, tag string, n int64) ([]Range, error) {
 	subject, err := tagSubject(tag)
 	if err != nil {
@@ -97,8 +144,7 @@ func (c *Client) takeOnce(ctx context.Context, subject string, n int64) ([]Range
 		return nil, err
 	}
 	s := source{c: c, subject: subject} // it needs no memory of its own
-	ranges, _, err := s.take(ctx, n, request{})
-	return ranges, err
+	return s.take(ctx, n, request{})
 }
 
 // checkCount returns an error if no generator can give n IDs.
@@ -147,7 +193,7 @@ const (
 
 // checkSize returns an error if the server would not accept the request.
 func (c *Client) checkSize(subject string) error {
-	if n := len(subject) + len(c.nc.Opts.InboxPrefix) + sizeOfInbox + lineOverhead; n > maxControlLine {
+	if n := len(subject) + c.inbox + sizeOfInbox + lineOverhead; n > maxControlLine {
 		return badRequest("the subject and the inbox of its answer are too long: NATS takes %d bytes", maxControlLine)
 	}
 	return nil

@@ -28,7 +28,7 @@ func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var d Decoded
-	msg, _, err := c.ask(ctx, request{subject: SubjectDecode, body: strconv.AppendInt(nil, id, 10)})
+	msg, err := c.ask(ctx, request{subject: SubjectDecode, body: strconv.AppendInt(nil, id, 10)})
 	if err != nil {
 		return d, err
 	}

@@ -98,25 +98,6 @@ func ExamplePool() {
 	// unused: 4-100
 }
 
-// A pool of snowflakes hands out none that is older than a second.
-func ExampleClient_SnowflakePool() {
-	client, done := open()
-	defer done()
-
-	flakes, err := client.SnowflakePool(bus.MaxAge(500 * time.Millisecond))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer flakes.Close()
-	id, err := flakes.Next(context.Background())
-	if err != nil {
-		log.Fatal(err)
-	}
-	parts, err := client.Decode(context.Background(), id)
-	fmt.Println(time.Since(time.UnixMilli(parts.UnixMS)) < time.Minute, err)
-	// Output: true <nil>
-}
-
 // An import gets its IDs as it goes, in batches that are fetched ahead.
 func ExampleClient_IDs() {
 	client, done := open("row")

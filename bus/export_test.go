@@ -5,7 +5,6 @@ import "time"
 // Patient makes a client that asks again only when its callers have waited for long.
 func Patient(c *Client) *Client {
 	NoHedging()(c)
-	c.attempt = time.Hour
 	Timeout(time.Hour)(c)
 	return c
 }

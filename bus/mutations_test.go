@@ -16,10 +16,10 @@ func TestMutations(t *testing.T) {
 		edit     mutate.Edit
 	}{
 		// An answer serves the call that asked for it.
-		{"an answer that comes late serves the next call", "TestLateAnswersServeNobody", mutate.Edit{"pending.go",
-			"		p.c.inbox.leave(s.token, late)\n", ""}},
-		{"an answer that comes second serves the next call", "TestLateAnswersServeNobody", mutate.Edit{"pending.go",
-			"	for len(p.answers) > 0 { // they came", "	for false { // they came"}},
+		{"an answer that comes late serves the next call", "TestLateAnswersServeNobody", mutate.Edit{"exchange.go",
+			"			x.open[token] = waiting{at: w.at, hedges: c.hedges, delay: c.delay}\n", "_ = w\n"}},
+		{"an answer that comes second serves the next call", "TestLateAnswersServeNobody", mutate.Edit{"call.go",
+			"	for len(c.answers) > 0 { // they came", "	for false { // they came"}},
 		{"too few IDs are accepted", "TestClientRefusesFalseAnswers", mutate.Edit{"source.go",
 			"err == nil && got != n {", "err == nil && got > n {"}},
 		{"too many IDs are accepted", "TestClientRefusesFalseAnswers", mutate.Edit{"source.go",
@@ -46,8 +46,8 @@ func TestMutations(t *testing.T) {
 			"if err == nil && p.from.strict.Load() {", "if false {"}},
 		{"a pool of a strict tag hands out what it has", "TestPoolOfAStrictTag", mutate.Edit{"pool.go",
 			"	p.cur.Store(&piece{})\n	p.ahead, p.kept = nil, 0\n	if p.end == nil {", "	if p.end == nil {"}},
-		{"Next fetches IDs of a strict tag ahead", "TestNextOfManyCallersOfAStrictTag", mutate.Edit{"next.go",
-			"trend = err == nil && !g.strict.Load()", "trend = err == nil"}},
+		{"callers that come later share a request that is under way", "TestNextKeepsOrder", mutate.Edit{"next.go",
+			"		g.waiting = nil\n		n := int64(b.callers)", "		n := int64(b.callers)"}},
 		{"the requests of a bulk of a strict tag go side by side", "TestBulkOfAStrictTag", mutate.Edit{"stream.go",
 			"single = a.err != nil || b.from.strict.Load()", "single = a.err != nil"}},
 
@@ -62,8 +62,24 @@ func TestMutations(t *testing.T) {
 			"return &Error{body.Code, body.Reason,", "return &Error{body.Code, Internal,"}},
 		{"the end of a context hides why there were no IDs", "TestClientThatGivesUp", mutate.Edit{"internal/wire/ask.go",
 			"why = fmt.Errorf(\"%w (%w)\", why, end)", "why = end"}},
-		{"a quota that is used up is asked for again at once", "TestClientTriesAgainWhatMayGetBetter", mutate.Edit{"pending.go",
+		{"a quota that is used up is asked for again at once", "TestClientTriesAgainWhatMayGetBetter", mutate.Edit{"call.go",
 			"return e.RetryAfter == 0 ||", "return"}},
+		{"a missing permission is not named", "TestClientWithoutPermission", mutate.Edit{"call.go",
+			"if last := line.lastError(); last != nil {", "if last := line.lastError(); false {"}},
+
+		// A call outlasts a generator or a NATS server that hangs.
+		{"a late request is not sent again", "TestWhenRequestsAreSentAgain", mutate.Edit{"call.go",
+			"	if c.unhedged || c.hedges >= mostHedges {", "	if true {"}},
+		{"hedges of slow answers cost nothing", "TestHedgesHaveABudget", mutate.Edit{"budget.go",
+			"b.tokens = max(b.tokens-hedges*tokensForHedge, -mostDebt)", "_ = hedges"}},
+		{"hedges of silent generators cost something", "TestWhatHedgesCost", mutate.Edit{"budget.go",
+			"silence = time.Second", "silence = time.Hour"}},
+		{"a hedge goes over the same connection", "TestFrozenServer", mutate.Edit{"exchange.go",
+			"	if i == before {", "	if false {"}},
+		{"a silent connection stays the first", "TestFrozenServer", mutate.Edit{"exchange.go",
+			"x.first.CompareAndSwap(first, int32(over))", "_ = over"}},
+		{"calls that wait together raise the delay together", "TestDelay", mutate.Edit{"budget.go",
+			"if int64(sent) >= d.raised.Load() && took", "if took"}},
 	} {
 		t.Run(m.name, func(t *testing.T) { mutate.Runner{Package: "."}.Run(t, m.by, m.edit) })
 	}

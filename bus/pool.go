@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
 // Bounds of a [Pool].
@@ -18,10 +16,10 @@ const (
 	DefaultMostAhead  = 1_000_000
 	// LimitAhead is the largest value of [Ahead].
 	LimitAhead = 1 << 40
-	// DefaultMaxAge is the [MaxAge] of a pool of snowflakes.
-	DefaultMaxAge = time.Second
 	// idle is the time after which a pool keeps fewer IDs, if half of them lasted for as long.
 	idle = 10 * time.Second
+	// noHurry is how urgent a fetch is for which no caller waits: as a call with this deadline.
+	noHurry = time.Second / 2
 )
 
 // ErrPoolClosed is the error of Next after Close.
@@ -38,16 +36,15 @@ var ErrPoolClosed = errors.New("the pool of IDs is closed")
 // answer says that a tag is strict. From then on each Next returns an *[Error] that matches [BadRequest],
 // and the pool sends no more requests. The IDs of that answer are a gap. Use [Client.Next] or [Client.Take].
 //
-// If IDs have a [MaxAge], each Next also reads the clock, under a lock.
+// The time in a snowflake of a pool is that of its fetch. Use [Client.NextSnowflake] where it must be that of the call.
 //
 // The methods are safe for concurrent use.
 type Pool struct {
 	from        *source
-	fetch       func(context.Context, int64) (ranges []Range, asked time.Time, err error)
+	fetch       func(ctx context.Context, n int64, until time.Time) ([]Range, error)
 	why         func(context.Context) error // the error of a caller that the context ended
 	bound       func(context.Context) (context.Context, context.CancelFunc)
 	least, most int64
-	maxAge      time.Duration // 0: any
 	ctx         context.Context
 	cancel      context.CancelFunc
 
@@ -61,7 +58,6 @@ type Pool struct {
 	filling  *fill      // the fetch that is under way
 	filled   time.Time  // when the last fetch succeeded; zero: none has
 	hungry   bool       // a caller had to wait since then
-	stale    bool       // IDs became too old since then, which says nothing about the demand
 	end      error      // of each Next from now on: the pool is closed, or the tag is strict; nil: it works
 	running  sync.WaitGroup
 }
@@ -71,8 +67,7 @@ type piece struct {
 	first, n int64
 	ids      []int64 // of ranges of one; nil: the n IDs from first on
 	// low is the first value of taken at which a caller must take the slow path, at most n+1.
-	low  atomic.Int64
-	born time.Time // when it was requested
+	low atomic.Int64
 
 	_     [cacheLine]byte // an addition takes the cache line from all other processors
 	taken atomic.Int64    // how many callers tried to take one; those above n got none
@@ -87,13 +82,12 @@ type fill struct {
 	n       int64 // how many IDs it asked for
 	began   time.Time
 	waiting int64         // callers
-	soonest time.Time     // the first deadline of a caller that waits; zero: none has one
-	done    chan struct{} // closed when the fetch has ended. A late answer to an earlier one closes and replaces it
+	soonest time.Time     // the first deadline of a caller that waited when the request was made; zero: none had one
+	done    chan struct{} // closed when the fetch has ended
 
 	// Once the fetch has ended:
-	err   error
-	asked time.Time
-	ids   []Range // for the callers that wait
+	err error
+	ids []Range // for the callers that wait
 }
 
 // PoolOption changes how a [Pool] works.
@@ -106,33 +100,27 @@ func Ahead(least, most int64) PoolOption {
 	return func(p *Pool) { p.least, p.most = least, most }
 }
 
-// MaxAge is the time after its request in which the pool may hand out an ID. The pool discards older
-// ones, because the time in a snowflake should be true. Only a caller that waits for its own request gets
-// an ID of any age, as from [Client.Snowflakes]. 0: any age. Default: [DefaultMaxAge] for snowflakes, 0
-// for a tag.
-func MaxAge(d time.Duration) PoolOption { return func(p *Pool) { p.maxAge = d } }
-
 // Pool returns a pool of IDs of tag, which must not be strict. Close it after use.
 func (c *Client) Pool(tag string, opts ...PoolOption) (*Pool, error) {
 	s, err := c.tag(tag)
 	if err != nil {
 		return nil, err
 	}
-	return newPool(s, 0, opts)
+	return newPool(s, opts)
 }
 
 // SnowflakePool returns a pool of snowflakes. Close it after use.
 func (c *Client) SnowflakePool(opts ...PoolOption) (*Pool, error) {
-	return newPool(c.snowflakes(), DefaultMaxAge, opts)
+	return newPool(c.snowflakes(), opts)
 }
 
-func newPool(s *source, maxAge time.Duration, opts []PoolOption) (*Pool, error) {
+func newPool(s *source, opts []PoolOption) (*Pool, error) {
 	p := &Pool{
 		from: s, why: s.gaveUp, bound: s.c.bound,
-		least: DefaultLeastAhead, most: DefaultMostAhead, maxAge: maxAge,
+		least: DefaultLeastAhead, most: DefaultMostAhead,
 	}
-	p.fetch = func(ctx context.Context, n int64) ([]Range, time.Time, error) {
-		return s.some(ctx, n, request{left: p.urgent, more: p.more})
+	p.fetch = func(ctx context.Context, n int64, until time.Time) ([]Range, error) {
+		return s.some(ctx, n, request{until: until})
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	for _, o := range opts {
@@ -140,9 +128,6 @@ func newPool(s *source, maxAge time.Duration, opts []PoolOption) (*Pool, error) 
 	}
 	if p.least < 1 || p.most < p.least || p.most > LimitAhead {
 		return nil, badRequest("Ahead is %d to %d: want 1 <= least <= most <= %d", p.least, p.most, int64(LimitAhead))
-	}
-	if p.maxAge < 0 {
-		return nil, badRequest("MaxAge is %v: want 0 or more", p.maxAge)
 	}
 	p.distance = p.least
 	p.cur.Store(&piece{})
@@ -196,14 +181,8 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 	var came time.Time // when this caller found nothing
 	for {
 		if i <= c.n {
-			if !p.old(c.born) {
-				p.look()
-				return c.id(i), nil
-			}
-			if c == p.cur.Load() {
-				p.cur.Store(&piece{}) // drop the rest of it
-				p.stale = true
-			}
+			p.look()
+			return c.id(i), nil
 		}
 		if c == p.cur.Load() && !p.advance() {
 			if came.IsZero() {
@@ -216,12 +195,13 @@ func (p *Pool) slow(ctx context.Context, c *piece, i int64) (int64, error) {
 			if err != nil {
 				return 0, err
 			}
-			// A fetch that began after this caller came counts as the caller's own request: its
-			// IDs are fresh however long it took, and a refusal is final.
-			own := !f.began.Before(came)
-			if id, ok := p.share(f, own); ok {
-				return id, nil
+			if len(f.ids) > 0 { // what it has kept for this caller. Others would take all before it has woken up
+				var one []Range
+				one, f.ids = cut(f.ids, 1)
+				return one[0].First, nil
 			}
+			// A fetch that began after this caller came counts as the caller's own request: a refusal is final.
+			own := !f.began.Before(came)
 			if f.err != nil && own && p.end == nil && (!retryable(f.err) || errors.Is(f.err, QuotaExceeded)) {
 				return 0, f.err
 			}
@@ -245,59 +225,28 @@ func (p *Pool) wait(ctx context.Context) (*fill, error) {
 	if end, ok := ctx.Deadline(); ok && (f.soonest.IsZero() || end.Before(f.soonest)) {
 		f.soonest = end
 	}
-	done := f.done
 	p.mu.Unlock()
 	select {
-	case <-done:
+	case <-f.done:
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
-	if f == p.filling && done == f.done {
+	if f == p.filling {
 		f.waiting--
 	}
 	return f, nil
 }
 
-// share returns the ID that a fetch has kept for a caller that waited for it. Otherwise running callers
-// would take all IDs before the waiting ones have woken up. If the fetch is the caller's own, the ID may
-// have any age.
-func (p *Pool) share(f *fill, own bool) (id int64, ok bool) {
-	if len(f.ids) == 0 {
-		return 0, false
-	}
-	var one []Range
-	one, f.ids = cut(f.ids, 1)
-	if !own && p.old(f.asked) {
-		p.stale = true
-		return 0, false
-	}
-	return one[0].First, true
-}
-
 // advance makes the next piece the current one, if there is one.
 func (p *Pool) advance() bool {
-	for len(p.ahead) > 0 {
+	if len(p.ahead) > 0 {
 		c := p.ahead[0]
 		p.ahead, p.kept = p.ahead[1:], p.kept-c.n
-		if p.old(c.born) {
-			p.stale = true
-			continue
-		}
 		p.arm(c)
 		p.cur.Store(c)
 		return true
 	}
 	return false
-}
-
-// old reports whether IDs that were requested then are too old to be handed out.
-func (p *Pool) old(asked time.Time) bool {
-	if p.maxAge == 0 {
-		return false
-	}
-	now := time.Now()
-	// Unlike the monotonic clock, the wall clock always includes the time in which the machine slept.
-	return max(now.Sub(asked), now.Round(0).Sub(asked.Round(0))) > p.maxAge
 }
 
 // left returns how many IDs the pool has.
@@ -316,11 +265,9 @@ func (p *Pool) look() {
 
 // arm sets from which ID of a piece on callers must take the slow path.
 func (p *Pool) arm(c *piece) {
-	switch {
-	case p.maxAge > 0: // low stays 0: each caller must look at the age
-	case p.filling != nil:
+	if p.filling != nil {
 		c.low.Store(c.n + 1)
-	default:
+	} else {
 		c.low.Store(min(max(c.n+p.kept-p.want, 0), c.n+1))
 	}
 }
@@ -339,8 +286,14 @@ func (p *Pool) start(least int64) *fill {
 
 // run is a fetch.
 func (p *Pool) run(f *fill) {
+	p.mu.Lock()
+	until := f.soonest
+	p.mu.Unlock()
+	if until.IsZero() {
+		until = f.began.Add(noHurry)
+	}
 	ctx, cancel := p.bound(p.ctx)
-	ranges, asked, err := p.fetch(ctx, f.n)
+	ranges, err := p.fetch(ctx, f.n, until)
 	cancel()
 
 	p.mu.Lock()
@@ -358,9 +311,8 @@ func (p *Pool) run(f *fill) {
 		p.arm(p.cur.Load())
 		return
 	}
-	f.asked = asked
 	f.ids, ranges = cut(ranges, f.waiting)
-	p.keep(ranges, asked)
+	p.keep(ranges)
 	p.adapt(f)
 	if more := f.waiting - total(f.ids); more > 0 {
 		p.start(more)
@@ -368,8 +320,8 @@ func (p *Pool) run(f *fill) {
 	p.look()
 }
 
-// keep adds IDs that were requested then.
-func (p *Pool) keep(ranges []Range, asked time.Time) {
+// keep adds IDs.
+func (p *Pool) keep(ranges []Range) {
 	var scattered *piece // of the ranges of one before this one
 	for _, r := range ranges {
 		p.kept += r.Len()
@@ -378,47 +330,12 @@ func (p *Pool) keep(ranges []Range, asked time.Time) {
 			scattered.n++
 			continue
 		}
-		c := &piece{first: r.First, n: r.Len(), born: asked}
+		c := &piece{first: r.First, n: r.Len()}
 		if scattered = nil; r.Len() == 1 {
 			scattered, c.ids = c, []int64{r.First}
 		}
 		p.ahead = append(p.ahead, c)
 	}
-}
-
-// more keeps the IDs of an answer to a request that had an answer before, as far as there is room.
-func (p *Pool) more(msg *nats.Msg, asked time.Time) {
-	if ReplyError(msg) != nil || noResponders(msg) {
-		return
-	}
-	ranges, err := p.from.read(msg)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err != nil || p.end != nil || p.from.strict.Load() {
-		return
-	}
-	room, f := p.most-p.left(), p.filling
-	if f != nil {
-		room -= f.n
-	}
-	ranges, _ = cut(ranges, max(room, 0))
-	p.keep(ranges, asked)
-	p.arm(p.cur.Load())
-	if f != nil && f.waiting > 0 && len(ranges) > 0 { // they need not wait for their own
-		close(f.done)
-		f.done, f.waiting = make(chan struct{}), 0
-	}
-}
-
-// urgent returns how long the most urgent caller waits. While nobody waits, a fetch is as urgent as a call of half a
-// second.
-func (p *Pool) urgent() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.filling == nil || p.filling.soonest.IsZero() {
-		return time.Second / 2
-	}
-	return time.Until(p.filling.soonest)
 }
 
 // refuse ends a pool of a strict tag. It drops IDs, should there be any, and returns the error of Next.
@@ -436,19 +353,16 @@ func (p *Pool) refuse() error {
 // adapt makes the distance follow the demand after a fetch.
 func (p *Pool) adapt(f *fill) {
 	switch {
-	case p.stale:
-		p.distance = max(p.distance/2, p.least)
 	case p.hungry:
 		p.distance = min(2*p.distance, p.most)
 	case !p.filled.IsZero() && f.began.Sub(p.filled) >= idle:
 		p.distance = max(p.distance/2, p.least)
 	}
-	p.hungry, p.stale, p.filled = false, false, time.Now()
+	p.hungry, p.filled = false, time.Now()
 	p.want = p.distance / 2
 }
 
-// Close ends the pool and returns its unused IDs, which are gaps unless the caller uses them. IDs that
-// the pool dropped for their age are not among them. Later calls return none.
+// Close ends the pool and returns its unused IDs, which are gaps unless the caller uses them. Later calls return none.
 func (p *Pool) Close() []Range {
 	p.mu.Lock()
 	p.end = ErrPoolClosed

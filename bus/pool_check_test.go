@@ -12,16 +12,9 @@ func (w *poolWorld) checkStill() {
 	p := w.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var ahead, fresh int64
+	var ahead int64
 	for _, c := range p.ahead {
 		ahead += c.n
-		if !p.old(c.born) {
-			fresh += c.n
-		}
-	}
-	c := p.cur.Load()
-	if !p.old(c.born) {
-		fresh += max(c.n-c.taken.Load(), 0)
 	}
 	w.mu.Lock()
 	var last *poolFetch
@@ -41,13 +34,13 @@ func (w *poolWorld) checkStill() {
 		w.fail("it thinks that it keeps %d IDs, and keeps %d", p.kept, ahead)
 	case left+coming > p.most:
 		w.fail("it keeps %d IDs and has asked for %d, and may keep %d", left, coming, p.most)
-	case w.MaxAge == 0 && left != w.fetched.Load()-w.handed.Load():
+	case left != w.fetched.Load()-w.handed.Load():
 		w.fail("%d IDs were fetched and %d handed out, and it has %d", w.fetched.Load(), w.handed.Load(), left)
 	case waiting > 0 && p.filling == nil:
 		w.fail("%d callers wait for nothing", waiting)
-	case waiting > 0 && fresh > 0:
-		w.fail("%d callers wait while there are %d IDs", waiting, fresh)
-	case w.MaxAge == 0 && p.filling == nil && last != nil && last.err == nil && left <= p.distance/2:
+	case waiting > 0 && left > 0:
+		w.fail("%d callers wait while there are %d IDs", waiting, left)
+	case p.filling == nil && last != nil && last.err == nil && left <= p.distance/2:
 		w.fail("it has %d IDs of %d and does not fetch more", left, p.distance)
 	}
 }
@@ -71,13 +64,12 @@ func (w *poolWorld) checkClosed() {
 func (w *poolWorld) checkIDs(unused []Range) {
 	type fetchedRange struct {
 		Range
-		asked time.Duration
-		seen  int64
+		seen int64
 	}
 	var ranges []fetchedRange // in increasing order
 	for _, f := range w.fetches {
 		for _, r := range f.ranges {
-			ranges = append(ranges, fetchedRange{r, f.asked, 0})
+			ranges = append(ranges, fetchedRange{r, 0})
 		}
 	}
 	find := func(id int64) *fetchedRange {
@@ -96,7 +88,7 @@ func (w *poolWorld) checkIDs(unused []Range) {
 		return &ranges[i]
 	}
 	seen := make(map[int64]string)
-	note := func(id int64, where string) *fetchedRange {
+	note := func(id int64, where string) {
 		if before := seen[id]; before != "" {
 			w.fail("%d: %s, and %s", id, before, where)
 		}
@@ -104,18 +96,15 @@ func (w *poolWorld) checkIDs(unused []Range) {
 		r := find(id)
 		if r == nil {
 			w.fail("%d: %s, and was not fetched", id, where)
-			return nil
+			return
 		}
 		r.seen++
-		return r
 	}
 	for _, c := range w.calls {
 		if c.err != nil {
 			continue
 		}
-		if r := note(c.id, "handed out"); r != nil && w.MaxAge > 0 && c.ended-r.asked > w.MaxAge && r.asked < c.began {
-			w.fail("%d is handed out %v after it was asked for, and may be %v", c.id, c.ended-r.asked, w.MaxAge)
-		}
+		note(c.id, "handed out")
 	}
 	for _, r := range unused {
 		if r.Len() < 1 {
@@ -127,7 +116,7 @@ func (w *poolWorld) checkIDs(unused []Range) {
 		}
 	}
 	for _, r := range ranges {
-		if r.seen < r.Len() && (w.MaxAge == 0 || w.now()-r.asked <= w.MaxAge) {
+		if r.seen < r.Len() {
 			w.fail("%d of the IDs %v are lost", r.Len()-r.seen, r.Range)
 		}
 	}
@@ -202,7 +191,7 @@ func (w *poolWorld) checkFetches() {
 		if f.n < 1 || f.n > w.Most || f.began >= w.CloseAt {
 			w.fail("%d IDs are asked for at %v; %d may be kept, and Close was at %v", f.n, f.began, w.Most, w.CloseAt)
 		}
-		if i > 0 && w.MaxAge == 0 {
+		if i > 0 {
 			if before := w.fetches[i-1]; before.err != nil && f.left > before.leftWhenFailed/2 {
 				w.fail("after an attempt failed with %d IDs left there is another with %d", before.leftWhenFailed, f.left)
 			} else if before.err == nil && f.left > f.distance/2 {
@@ -228,8 +217,7 @@ func (w *poolWorld) checkFetches() {
 		case long:
 			want = max(distance/2, w.Least)
 		}
-		// What was discarded for its age is not known from outside.
-		if after != want && (w.MaxAge == 0 || after != max(distance/2, w.Least)) {
+		if after != want {
 			w.fail("a fetch from %v to %v, callers waited: %v, half lasted long: %v: the distance was %d and is %d", f.began, f.ended, waited, long, distance, after)
 		}
 		last, distance = f, after
@@ -238,7 +226,7 @@ func (w *poolWorld) checkFetches() {
 
 // checkServed checks that what a fetch brought went to those who waited for it.
 func (w *poolWorld) checkServed(f *poolFetch) {
-	if w.MaxAge > 0 || f.ended >= w.CloseAt { // it may have come too late
+	if f.ended >= w.CloseAt { // it may have come too late
 		return
 	}
 	var waited, served int64

@@ -57,7 +57,7 @@ type poolWorld struct {
 // poolFetch is a request of the pool.
 type poolFetch struct {
 	n                    int64
-	began, asked, ended  time.Duration
+	began, ended         time.Duration
 	ranges               []Range
 	err                  error
 	over                 bool
@@ -89,7 +89,7 @@ func playPool(plan poolPlan) []error {
 		poolPlan: plan, source: client.snowflakes(),
 		began: time.Now(), healed: make(chan struct{}), next: 1, reasons: []poolReason{{from: -1}},
 	}
-	p, err := newPool(w.source, plan.MaxAge, []PoolOption{Ahead(plan.Least, plan.Most)})
+	p, err := newPool(w.source, []PoolOption{Ahead(plan.Least, plan.Most)})
 	if err != nil {
 		return []error{err}
 	}
@@ -137,7 +137,7 @@ func (w *poolWorld) fail(format string, args ...any) {
 }
 
 // fetch plays the generators, and the client that asks them.
-func (w *poolWorld) fetch(ctx context.Context, n int64) (ranges []Range, asked time.Time, err error) {
+func (w *poolWorld) fetch(ctx context.Context, n int64, _ time.Time) (ranges []Range, err error) {
 	p := w.pool
 	p.mu.Lock()
 	f := &poolFetch{n: n, began: w.now(), distance: p.distance, left: p.left()}
@@ -156,7 +156,6 @@ func (w *poolWorld) fetch(ctx context.Context, n int64) (ranges []Range, asked t
 	w.mu.Unlock()
 
 	err = w.outage(ctx)
-	asked, f.asked = time.Now(), w.now()
 	if err == nil {
 		ranges, err = w.answer(ctx, answer, n)
 	}
@@ -166,7 +165,7 @@ func (w *poolWorld) fetch(ctx context.Context, n int64) (ranges []Range, asked t
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	f.ended, f.ranges, f.err, f.over = w.now(), ranges, err, true
-	return ranges, asked, err
+	return ranges, err
 }
 
 // outage waits as long as there are no generators.

@@ -8,12 +8,12 @@ import (
 
 // poolPlan is what happens around a pool.
 type poolPlan struct {
-	Least, Most     int64
-	MaxAge, Timeout time.Duration
-	Answers         []poolAnswer // in turn, then again from the first
-	Outages         []poolOutage
-	Callers         []poolCaller
-	CloseAt         time.Duration // 0: when all have what they want
+	Least, Most int64
+	Timeout     time.Duration
+	Answers     []poolAnswer // in turn, then again from the first
+	Outages     []poolOutage
+	Callers     []poolCaller
+	CloseAt     time.Duration // 0: when all have what they want
 }
 
 // poolAnswer is what generators do with a request.
@@ -83,9 +83,6 @@ func drawPoolPlan(t *rapid.T) poolPlan {
 	p.Most = p.Least * int64(pick("most", 1, 2, 7, 50))
 	if p.Timeout > 0 {
 		p.Timeout += 100 // see above
-	}
-	if some("aging", 0, 2) == 0 {
-		p.MaxAge = between("max age", 10*time.Millisecond, 3*time.Second)
 	}
 	for range some("answers", 1, 12) {
 		a := poolAnswer{

@@ -13,10 +13,10 @@ import (
 // TestPoolModel is about what a pool does when. These are what it leaves out: the largest IDs, all processors at once,
 // and allocations.
 
-// newPoolUnderTest returns a pool that fetches from a function. IDs have any age.
-func newPoolUnderTest(tb testing.TB, fetch func(context.Context, int64) ([]Range, time.Time, error), opts ...PoolOption) *Pool {
+// newPoolUnderTest returns a pool that fetches from a function.
+func newPoolUnderTest(tb testing.TB, fetch func(context.Context, int64, time.Time) ([]Range, error), opts ...PoolOption) *Pool {
 	tb.Helper()
-	p, err := newPool(NewClient(nil).snowflakes(), 0, opts)
+	p, err := newPool(NewClient(nil).snowflakes(), opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -30,12 +30,12 @@ func TestPoolLargestID(t *testing.T) {
 	for used := range int64(6) {
 		exhausted := &Error{Code: 507, Reason: Exhausted}
 		fetched := false
-		p := newPoolUnderTest(t, func(_ context.Context, n int64) ([]Range, time.Time, error) {
+		p := newPoolUnderTest(t, func(_ context.Context, n int64, _ time.Time) ([]Range, error) {
 			if fetched {
-				return nil, time.Now(), exhausted
+				return nil, exhausted
 			}
 			fetched = true
-			return []Range{{First: math.MaxInt64 - n + 1, Last: math.MaxInt64}}, time.Now(), nil
+			return []Range{{First: math.MaxInt64 - n + 1, Last: math.MaxInt64}}, nil
 		}, Ahead(5, 5))
 		for i := range used {
 			if id, err := p.Next(t.Context()); err != nil || id != math.MaxInt64-4+i {
@@ -69,13 +69,13 @@ func TestPoolStress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var given int64 // one fetch at a time
-			p := newPoolUnderTest(t, func(_ context.Context, n int64) ([]Range, time.Time, error) {
+			p := newPoolUnderTest(t, func(_ context.Context, n int64, _ time.Time) ([]Range, error) {
 				given += n
 				if n == 1 {
-					return []Range{{First: given, Last: given}}, time.Now(), nil
+					return []Range{{First: given, Last: given}}, nil
 				}
 				middle := given - n/2
-				return []Range{{First: given - n + 1, Last: middle}, {First: middle + 1, Last: given}}, time.Now(), nil
+				return []Range{{First: given - n + 1, Last: middle}, {First: middle + 1, Last: given}}, nil
 			}, test.opts...)
 			var taken [8][]int64
 			var all sync.WaitGroup
@@ -113,8 +113,8 @@ func TestPoolStress(t *testing.T) {
 }
 
 func TestPoolAllocatesNothing(t *testing.T) {
-	p := newPoolUnderTest(t, func(_ context.Context, n int64) ([]Range, time.Time, error) {
-		return []Range{{First: 1, Last: n}}, time.Now(), nil
+	p := newPoolUnderTest(t, func(_ context.Context, n int64, _ time.Time) ([]Range, error) {
+		return []Range{{First: 1, Last: n}}, nil
 	}, Ahead(100_000, 100_000))
 	defer p.Close()
 	if n := testing.AllocsPerRun(10_000, func() {

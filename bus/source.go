@@ -14,58 +14,63 @@ import (
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
+// growAfter is after how long a source asks for larger batches again, if they were too large.
+const growAfter = 10 * time.Second
+
 // source is where IDs come from: a tag, or the snowflakes.
 type source struct {
 	c       *Client
 	subject string
-	most    atomic.Int64          // a request for more was refused; 0: unknown
+	limit   atomic.Pointer[limit] // nil: no request was too large
 	strict  atomic.Bool           // an answer said that the tag is strict
 	why     atomic.Pointer[error] // why the last attempt failed
-	quota   atomic.Pointer[error] // why the last request was divided; nil: it was not
 }
 
-// some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does. terms are what the
-// request has beyond its subject and count.
-func (s *source) some(ctx context.Context, n int64, terms request) (ranges []Range, asked time.Time, err error) {
-	terms.failed = &s.why
-	for divided := false; ; {
-		if most := s.most.Load(); most > 0 {
-			n = min(n, most)
+// limit is how many IDs a request is for at most, after a request for more was refused at a time.
+type limit struct {
+	most int64
+	at   time.Time
+}
+
+// some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does. r has what the
+// request is beyond its subject and count.
+func (s *source) some(ctx context.Context, n int64, r request) (ranges []Range, err error) {
+	r.failed = &s.why
+	for {
+		if l := s.limit.Load(); l != nil && n > l.most {
+			if now := time.Now(); now.Sub(l.at) > growAfter { // the generators may have another limit now
+				l = &limit{2 * l.most, now}
+				s.limit.Store(l)
+			}
+			n = min(n, l.most)
 		}
-		ranges, asked, err = s.take(ctx, n, terms)
-		switch quota := s.quota.Load(); {
+		ranges, err = s.take(ctx, n, r)
+		switch {
 		case n > 1 && errors.Is(err, BatchTooLarge):
-			s.most.Store((n + 1) / 2)
-			continue
+			s.limit.Store(&limit{(n + 1) / 2, time.Now()})
 		case n > 1 && errors.Is(err, QuotaExceeded): // there may be IDs for some of the callers
-			refusal := err
-			s.quota.Store(&refusal)
-			n, divided = (n+1)/2, true
-			continue
-		case quota != nil && err == nil && !divided:
-			s.quota.Store(nil)
-		case quota != nil && timedOut(err): // the quota made the requests so many
-			err = wire.GaveUp(ctx, *quota)
+			n = (n + 1) / 2
+		default:
+			return ranges, err
 		}
-		return ranges, asked, err
 	}
 }
 
-// take returns n IDs from one request, and when that was sent.
-func (s *source) take(ctx context.Context, n int64, terms request) (ranges []Range, asked time.Time, err error) {
-	terms.subject, terms.count, terms.lateness = s.subject, n, s.c.hedging.lateness(s.subject, n)
-	msg, asked, err := s.c.ask(ctx, terms)
+// take returns n IDs from one request.
+func (s *source) take(ctx context.Context, n int64, r request) ([]Range, error) {
+	r.subject, r.count = s.subject, n
+	msg, err := s.c.ask(ctx, r)
 	if err != nil {
-		return nil, asked, err
+		return nil, err
 	}
 	if s.why.Load() != nil {
 		s.why.Store(nil)
 	}
-	ranges, err = s.read(msg)
+	ranges, err := s.read(msg)
 	if got := total(ranges); err == nil && got != n {
-		return nil, asked, fmt.Errorf("the reply has %d IDs, the request was for %d", got, n)
+		return nil, fmt.Errorf("the reply has %d IDs, the request was for %d", got, n)
 	}
-	return ranges, asked, err
+	return ranges, err
 }
 
 // read returns the IDs of an answer, and notes the order of the tag.
@@ -97,8 +102,9 @@ func overlap(ranges []Range) bool {
 // gaveUp returns the error of a caller that the context ended: it matches the context's error, and
 // says why there were no IDs in time.
 func (s *source) gaveUp(ctx context.Context) error {
-	if why := s.why.Load(); why != nil {
-		return wire.GaveUp(ctx, *why)
+	why := wire.Silent(s.subject)
+	if last := s.why.Load(); last != nil {
+		why = *last
 	}
-	return wire.GaveUp(ctx, fmt.Errorf("no answer on %s in time", s.subject))
+	return s.c.x.gaveUp(ctx, why)
 }

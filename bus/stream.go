@@ -147,7 +147,7 @@ func (b bulk) take(ctx context.Context, n int64, whole bool) (a answer) {
 	ctx, cancel := b.from.c.bound(ctx)
 	defer cancel()
 	for {
-		more, _, err := b.from.some(ctx, n, request{unhedged: true}) // an import can wait, and its batches are large
+		more, err := b.from.some(ctx, n, request{unhedged: true}) // an import can wait, and its batches are large
 		a.ranges, a.err = append(a.ranges, more...), err
 		if n -= total(more); n == 0 || err != nil || !whole {
 			return a

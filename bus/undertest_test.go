@@ -42,6 +42,9 @@ func newUnderTest(t *testing.T, opts ...Option) underTest {
 	return u
 }
 
+// conn is the client's connection.
+func (u underTest) conn() *nats.Conn { return u.x.lines[0].(*line).nc }
+
 // request returns the next request, which must be of n IDs.
 func (u underTest) request(n int) *nats.Msg {
 	u.t.Helper()

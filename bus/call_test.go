@@ -1,0 +1,381 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// fakeLine is a connection to generators that exist only in virtual time.
+type fakeLine struct {
+	x      *exchange
+	lost   atomic.Bool
+	answer func(n int64) (reply *nats.Msg, after time.Duration) // to the n-th request of the line; nil: none comes
+
+	mu   sync.Mutex
+	sent []time.Duration // when requests came, since the client began
+}
+
+func (f *fakeLine) away() error {
+	if f.lost.Load() {
+		return nats.ErrConnectionReconnecting
+	}
+	return nil
+}
+
+func (f *fakeLine) lastError() error { return nil }
+func (f *fakeLine) end()             {}
+
+func (f *fakeLine) publish(_ string, _ []byte, token uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sent = append(f.sent, time.Since(f.x.begin))
+	if reply, after := f.answer(int64(len(f.sent))); reply != nil {
+		time.AfterFunc(after, func() { f.x.receive(token, reply) })
+	}
+	return nil
+}
+
+// times returns when requests came, in ms.
+func (f *fakeLine) times() (ms []int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, at := range f.sent {
+		ms = append(ms, at.Milliseconds())
+	}
+	return ms
+}
+
+// faked returns a client with a fake line for each function. Answers take about a millisecond up to now.
+func faked(answers ...func(n int64) (*nats.Msg, time.Duration)) (*Client, []*fakeLine) {
+	c := newClient(nil)
+	c.x.delays.delay("leaf.segment.order", 1).ns.Store(int64(leastDelay))
+	var lines []*fakeLine
+	for _, f := range answers {
+		l := &fakeLine{x: c.x, answer: f}
+		lines, c.x.lines = append(lines, l), append(c.x.lines, l)
+	}
+	c.x.budget.tokens = mostTokens
+	return c, lines
+}
+
+var (
+	one       = &nats.Msg{Data: []byte("1")}
+	nobody    = &nats.Msg{Header: nats.Header{"Status": {"503"}}}
+	silentFor = func(int64) (*nats.Msg, time.Duration) { return nil, 0 }
+	answersIn = func(d time.Duration) func(int64) (*nats.Msg, time.Duration) {
+		return func(int64) (*nats.Msg, time.Duration) { return one, d }
+	}
+)
+
+// takeWithin takes an ID, and returns how long that took.
+func takeWithin(t *testing.T, c *Client, d time.Duration) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	began := time.Now()
+	_, err := c.Take(ctx, "order", 1)
+	return time.Since(began), err
+}
+
+// A request without an answer goes out after each delay, 8 times, and after each fifth of the caller's time.
+func TestWhenRequestsAreSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, lines := faked(silentFor)
+		took, err := takeWithin(t, c, 500*time.Millisecond)
+		want := []int64{0, 10, 20, 30, 40, 50, 60, 70, 80, 100, 200, 300, 400}
+		if got := lines[0].times(); !slices.Equal(got, want) || took != 500*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("sent at %d ms, %v after %v; want %d", got, err, took, want)
+		}
+		if s := c.Stats(); s != (Stats{Requests: 1, Hedges: 8, Retries: 4}) {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(2 * silence)
+		if n := len(c.x.open); n != 0 {
+			t.Errorf("%d requests are waited for", n)
+		}
+	})
+}
+
+// If no generator is there, or it answers that it has too much to do, requests go out after growing pauses, and no
+// other call sends hedges for a while.
+func TestPausesAfterRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, lines := faked(func(int64) (*nats.Msg, time.Duration) { return nobody, time.Millisecond })
+		if _, err := takeWithin(t, c, time.Second); !errors.Is(err, nats.ErrNoResponders) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		at := lines[0].times()
+		for i, pause := range []int64{20, 40, 80, 160} {
+			if got := at[i+1] - at[i] - 1; got < pause || got > pause*3/2 {
+				t.Errorf("pause %d: %d ms", i, got)
+			}
+		}
+		if c.Stats().Hedges != 0 || c.x.budget.quiet < time.Second/2 {
+			t.Errorf("%+v, quiet until %v", c.Stats(), c.x.budget.quiet)
+		}
+	})
+}
+
+// While generators answer within a second, hedges are one in a hundred requests, however late the answers are.
+func TestHedgesHaveABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := faked(func(n int64) (*nats.Msg, time.Duration) {
+			if n%20 == 0 {
+				return one, 300 * time.Millisecond
+			}
+			return one, time.Millisecond
+		})
+		const calls = 10_000
+		for range calls {
+			c.x.delays.delay("leaf.segment.order", 1).ns.Store(int64(leastDelay)) // which would follow the answers
+			if _, err := takeWithin(t, c, 5*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := c.Stats(); s.Requests != calls || s.Hedges == 0 || s.Hedges > calls/100+2*mostHedges {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// A hedge costs a token if the first request is answered, too, within a second.
+func TestWhatHedgesCost(t *testing.T) {
+	for took, cost := range map[time.Duration]int{30 * time.Millisecond: 3, 900 * time.Millisecond: 3, 3 * time.Second: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			c, _ := faked(func(n int64) (*nats.Msg, time.Duration) {
+				if n == 1 {
+					return one, took
+				}
+				return one, 25 * time.Millisecond
+			})
+			if took, err := takeWithin(t, c, time.Second); err != nil || took > 35*time.Millisecond {
+				t.Errorf("%v, %v", took, err)
+			}
+			time.Sleep(5 * time.Second)
+			if paid := mostTokens - c.x.budget.tokens; paid != min(cost, int(c.Stats().Hedges))*tokensForHedge {
+				t.Errorf("the first answer came after %v: %d hedges cost %d", took, c.Stats().Hedges, paid)
+			}
+		})
+	}
+}
+
+// One of three generators is frozen for 10 s: its share of the requests stays without an answer, and then all are
+// answered at once. No call fails, and few take long.
+func TestFrozenGenerator(t *testing.T) {
+	random := allocatortest.Seed(t)
+	synctest.Test(t, func(t *testing.T) {
+		thaw := 10 * time.Second
+		var c *Client
+		c, _ = faked(func(int64) (*nats.Msg, time.Duration) {
+			took := time.Duration(random.Int64N(int64(2*time.Millisecond))) + 200*time.Microsecond
+			if now := time.Since(c.x.begin); now < thaw && random.IntN(3) == 0 {
+				return one, thaw - now + took
+			}
+			return one, took
+		})
+		var late, failed atomic.Int64
+		var all sync.WaitGroup
+		for range 10_000 { // in 10 s
+			all.Go(func() {
+				took, err := takeWithin(t, c, 500*time.Millisecond)
+				if err != nil {
+					failed.Add(1)
+				}
+				if took > 150*time.Millisecond {
+					late.Add(1)
+				}
+			})
+			time.Sleep(time.Millisecond)
+		}
+		all.Wait()
+		if failed.Load() > 0 || late.Load() > 5 {
+			t.Errorf("of 10,000 calls %d failed, and %d took long; %+v", failed.Load(), late.Load(), c.Stats())
+		}
+	})
+}
+
+// A NATS server is frozen: a hedge goes over the other connection. After three such calls that one is the first, and
+// calls take no longer than before. It stays so when the server is back.
+func TestFrozenServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, lines := faked(silentFor, answersIn(time.Millisecond))
+		for i := range mostSilent + 5 {
+			want := time.Millisecond
+			if i < mostSilent {
+				want += leastDelay
+			}
+			if took, err := takeWithin(t, c, 500*time.Millisecond); err != nil || took != want {
+				t.Errorf("call %d: %v, %v; want %v", i, took, err, want)
+			}
+		}
+		if n := len(lines[0].times()); n != mostSilent {
+			t.Errorf("%d requests went over the silent connection", n)
+		}
+		// A connection that is known to be lost is not tried.
+		lines[1].lost.Store(true)
+		lines[0].answer = answersIn(2 * time.Millisecond)
+		if took, err := takeWithin(t, c, 500*time.Millisecond); err != nil || took != 2*time.Millisecond {
+			t.Errorf("the other one is lost: %v, %v", took, err)
+		}
+	})
+}
+
+// The delay follows the answers: it is where one in 1,000 is late. Calls that wait at the same time raise it once.
+func TestDelay(t *testing.T) {
+	d := new(delay)
+	now := time.Duration(0)
+	for range 20_000 {
+		d.observe(now, now+time.Millisecond)
+	}
+	if d.get() != leastDelay {
+		t.Errorf("%v after answers in 1 ms", d.get())
+	}
+	for range 1000 {
+		d.observe(now, now+900*time.Millisecond)
+	}
+	if want := leastDelay * (delayUp + 1) / delayUp; d.get() != want {
+		t.Errorf("%v after an outage, want %v", d.get(), want)
+	}
+	for i := range 1_000_000 {
+		now += time.Second
+		took := 2 * time.Millisecond
+		if i%1000 < 2 {
+			took = 50 * time.Millisecond
+		}
+		d.observe(now, now+took)
+	}
+	if d.get() < 30*time.Millisecond || d.get() > 70*time.Millisecond {
+		t.Errorf("%v if 2 in 1,000 take 50 ms", d.get())
+	}
+}
+
+// A request that nobody answers is sent again, and the first answer counts, also that to an earlier request.
+func TestFirstAnswerCounts(t *testing.T) {
+	t.Parallel()
+	for late := range 3 {
+		u := newUnderTest(t, hedged, Timeout(time.Hour))
+		u.x.delays.delay("leaf.segment.order", 1).ns.Store(int64(leastDelay))
+		slow := u.next(t.Context(), "order", 1)
+		asked := []*nats.Msg{u.request(1), u.request(1), u.request(1)}
+		respond(t, asked[late], strconv.Itoa(late+1))
+		if got := u.get(slow, 1); got[0] != int64(late+1) {
+			t.Errorf("answer %d: %d", late, got)
+		}
+	}
+}
+
+// An answer that comes second, or when its call has ended, serves no other call. Each call is of another number of IDs.
+func TestLateAnswersServeNobody(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t, hedged, Timeout(time.Minute))
+	held := make(map[int]*nats.Msg) // the first request of a call
+	answer := func(msg *nats.Msg) { respond(t, msg, "1-"+string(msg.Data)) }
+	serve(t, u, func(msg *nats.Msg) {
+		n, err := strconv.Atoi(string(msg.Data))
+		if err != nil {
+			t.Error(err)
+		}
+		if held[n] == nil {
+			held[n] = msg
+			if n%2 == 1 {
+				answer(held[n-1]) // its call has ended
+			}
+			return
+		}
+		answer(msg)
+		if n%2 == 1 {
+			answer(held[n])
+		}
+	})
+	for n := range int64(400) {
+		u.x.mu.Lock()
+		u.x.budget.tokens = mostTokens
+		u.x.mu.Unlock()
+		u.x.delays.delay("leaf.segment.order", n+2).ns.Store(int64(time.Millisecond))
+		if ranges, err := u.Take(t.Context(), "order", n+2); err != nil {
+			t.Fatalf("%d IDs: %v, %v", n+2, ranges, err)
+		}
+	}
+}
+
+// The callers of Next that come while an answer is late have a request of their own.
+func TestNextDoesNotWaitForALostAnswer(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t, hedged, Timeout(time.Hour))
+	u.x.budget.tokens = -1 << 40 // the lost one is not asked for again
+	lost := u.next(far(t), "order", 1)
+	held := u.request(1)
+	for id := range int64(5) {
+		other := u.next(far(t), "order", 1)
+		respond(t, u.request(1), strconv.FormatInt(100+id, 10))
+		if got := u.get(other, 1); got[0] != 100+id {
+			t.Errorf("%d", got)
+		}
+	}
+	respond(t, held, "1")
+	if got := u.get(lost, 1); got[0] != 1 {
+		t.Errorf("%d", got)
+	}
+	u.over()
+}
+
+// A call that waits ends soon after the connection is closed.
+func TestCallsEndWithTheConnection(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t, hedged)
+	ended := make(chan error)
+	go func() { _, err := u.Take(far(t), "order", 1); ended <- err }()
+	<-u.requests
+	u.conn().Close()
+	if err := <-ended; !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A client that nobody uses any more leaves nothing on its connection.
+func TestClientIsCollected(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	for range 10 {
+		if _, err := NewClient(nc, Timeout(time.Millisecond)).Take(t.Context(), "order", 1); err == nil {
+			t.Fatal("there is a generator")
+		}
+	}
+	testkit.Eventually(t, "no subscription is left", func() bool { runtime.GC(); return nc.NumSubscriptions() == 0 })
+}
+
+// hedged makes a client ask again as it does by default.
+func hedged(c *Client) { c.x.hedging = true }
+
+// A user can hang metrics on each call.
+func TestOnCall(t *testing.T) {
+	t.Parallel()
+	seen := make(chan Call, 10)
+	u := newUnderTest(t, OnCall(func(c Call) { seen <- c }))
+	results := u.next(far(t), "order", 1)
+	respond(t, u.request(1), "7")
+	u.get(results, 1)
+	if c := <-seen; c.Subject != "leaf.segment.order" || c.IDs != 1 || c.Took <= 0 || c.Err != nil {
+		t.Errorf("%+v", c)
+	}
+	results = u.next(far(t), "coupon", 1)
+	refuse(t, u.request(1), 404, UnknownTag)
+	u.fails(results, 1, UnknownTag)
+	if c := <-seen; c.Subject != "leaf.segment.coupon" || !errors.Is(c.Err, UnknownTag) {
+		t.Errorf("%+v", c)
+	}
+}
