@@ -24,6 +24,10 @@ type Client struct {
 	onCall  func(Call) // nil: none
 
 	tagGroups, flakeGroups groups // of Next
+
+	// Of Connect:
+	owned []*nats.Conn
+	apart func() // ends the look at where the connections are; nil: there is one
 }
 
 // Option changes how a [Client] works.

@@ -138,3 +138,70 @@ func ExampleClient_Ranges() {
 	// 200001-250000
 	// 250000 used
 }
+
+// A service that takes a Source can be tested with bustest.Fake.
+func ExampleClient_Tag() {
+	client, done := open("order")
+	defer done()
+
+	newOrder := func(ids bus.Source) (int64, error) { return ids.Next(context.Background()) }
+	fmt.Println(newOrder(client.Tag("order")))
+	fmt.Println(newOrder(&bustest.Fake{}))
+	// Output:
+	// 1 <nil>
+	// 1 <nil>
+}
+
+// Two connections: a NATS server that hangs costs a call a few milliseconds.
+func ExampleConnect() {
+	g, err := bustest.Open("order")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+
+	client, err := bus.Connect(g.URL()) // list all servers
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	fmt.Println(client.Tag("order").Next(context.Background()))
+	// Output: 1 <nil>
+}
+
+// An ORM that inserts 1,000 rows together sets their keys from one request. With GORM this is a BeforeCreate hook of the
+// slice, or a loop before db.CreateInBatches.
+func ExampleTag_Take() {
+	client, done := open("row")
+	defer done()
+
+	rows := make([]struct{ ID int64 }, 1000)
+	ranges, err := client.Tag("row").Take(context.Background(), int64(len(rows)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	i := 0
+	for _, r := range ranges {
+		for id := range r.All() {
+			rows[i].ID = id
+			i++
+		}
+	}
+	fmt.Println(rows[0].ID, rows[999].ID)
+	// Output: 1 1000
+}
+
+// Counts and latencies go where a service keeps its metrics.
+func ExampleOnCall() {
+	g, err := bustest.Open("order")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer g.Close()
+
+	client := g.Client(bus.OnCall(func(c bus.Call) {
+		fmt.Println(c.Subject, c.IDs, c.Took > 0, c.Err) // such as histogram.WithLabelValues(c.Subject).Observe(…)
+	}))
+	client.Take(context.Background(), "order", 5)
+	// Output: leaf.segment.order 5 true <nil>
+}

@@ -1,0 +1,73 @@
+package bus_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
+)
+
+// A client of Connect has a connection to each of two servers. One that stays silent costs three calls a delay, and
+// one that goes costs none.
+func TestConnect(t *testing.T) {
+	t.Parallel()
+	var servers []*embedded.Server
+	var silent [2]atomic.Bool
+	for i := range 2 {
+		s := natskit.Start(t)
+		servers = append(servers, s)
+		answers(t, s, "leaf.segment.order", func(int64, *nats.Msg) *nats.Msg {
+			if silent[i].Load() {
+				return nil
+			}
+			return ids("1")
+		})
+	}
+	c, err := bus.Connect(servers[0].ClientURL(), servers[1].ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := func(what string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+		defer cancel()
+		if _, err := c.Tag("order").Next(ctx); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for i := range 2 {
+		silent[i].Store(true)
+		for range 10 {
+			take("a server is silent")
+		}
+		if s := c.Stats(); s.Hedges+s.Retries == 0 && i == 1 {
+			t.Errorf("%+v: both servers were silent in turn", s)
+		}
+		silent[i].Store(false)
+	}
+	servers[0].Close()
+	for range 10 {
+		take("a server is gone")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Take(t.Context(), "order", 1); err == nil {
+		t.Error("a closed client gives IDs")
+	}
+	alone, err := bus.ConnectWith([]string{servers[1].ClientURL()}, []nats.Option{nats.Timeout(time.Minute)}, bus.NoHedging())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	if _, err := alone.Take(testkit.Context(t), "order", 1); err != nil {
+		t.Error(err)
+	}
+}
