@@ -171,7 +171,7 @@ func TestClientSendsNothingWhileNATSIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	c := bus.NewClient(nc)
+	c := bus.NewClient(nc, bus.NoHedging())
 	cfg.Listen = strings.TrimPrefix(s.ClientURL(), "nats://")
 	s.Close()
 	testkit.Eventually(t, "the connection is lost", nc.IsReconnecting)

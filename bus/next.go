@@ -11,11 +11,12 @@ import (
 
 // Next returns one ID of tag. Callers that come while a request is under way share the next request, as transactions
 // share a write in a group commit. So a thousand callers make few requests. If an answer is late, the callers that came
-// since get a request of their own at once. Each caller's context ends only its own call. A request ends when all its
-// callers have left. Errors are those of Take.
+// since get a request of their own at once. Each caller's context ends only its own call; if it is cancelled, within 2
+// ms. A request ends when all its callers have left. Errors are those of Take.
 //
-// An answer serves callers that came before its request was sent, so Next keeps the order of a strict tag. The IDs of
-// callers that left meanwhile are gaps.
+// An answer serves callers that came before its request was sent. The IDs of callers that left meanwhile are gaps.
+// A request of 128 callers or more is for twice as many IDs. Callers that come while the next request is under way get
+// these at once, and the rest are gaps. Of a strict tag nothing is fetched ahead, so Next keeps its order.
 //
 // [Pool] answers faster, from IDs that it fetched ahead. It refuses strict tags.
 func (c *Client) Next(ctx context.Context, tag string) (int64, error) {
@@ -32,39 +33,38 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 		return 0, wire.GaveUp(ctx, err)
 	}
 	deadline, bounded := ctx.Deadline()
-	g, b, err := gs.join(tag, from, deadline)
-	if err != nil {
-		return 0, err
+	g, b, id, err := gs.join(tag, from, deadline)
+	if err != nil || b == nil {
+		return id, err
 	}
-	// Most answers come soon. To wait for a context too costs a third more, so that is for later.
 	if !bounded || deadline.After(b.glance) {
-		<-b.soon
+		// Most answers come before a context ends. To wait for both costs a third more, so that is for later.
+		<-b.wake
 		if b.answered.Load() {
 			return b.one()
 		}
 	}
-	expired := b.expired
-	if bounded {
-		expired = nil
+	if !bounded && c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, b.ends)
+		defer cancel()
 	}
 	select {
 	case <-b.done:
-		return b.one()
 	case <-ctx.Done():
-	case <-expired:
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 0)
-		defer cancel()
+		if gs.leave(g, b) {
+			return 0, g.gaveUp(ctx)
+		}
 	}
-	if gs.leave(g, b) {
-		return 0, g.gaveUp(ctx)
-	}
-	<-b.done
 	return b.one()
 }
 
-// firstGlance is after how long the callers of a batch look at their contexts.
-const firstGlance = 2 * time.Millisecond
+const (
+	// firstGlance is after how long the callers of a batch look at their contexts.
+	firstGlance = 2 * time.Millisecond
+	// A request for manyCallers or more is for twice as many IDs, because a caller that has to wait costs more than an ID.
+	manyCallers = 128
+)
 
 // groups are the callers that wait for one ID each, by tag. Snowflakes have groups of their own, so no
 // tag can be mistaken for them.
@@ -76,45 +76,43 @@ type groups struct {
 // group is the callers of one tag. Its batches have one request at a time, but do not wait for one that is late.
 type group struct {
 	*source
-	tag     string // empty: snowflakes
-	waiting *batch // for the next request; nil: no caller waits
-	serving bool   // a goroutine has a request under way that is not late, and takes the batch that waits after it
+	tag     string  // empty: snowflakes
+	waiting *batch  // for the next request; nil: no caller waits
+	spare   []Range // for callers that come while a request is under way
+	serving bool    // a goroutine has a request under way that is not late, and takes the batch that waits after it
 }
 
 // batch is the callers that one request serves.
 type batch struct {
-	// Under the lock of groups:
-	callers int       // that have not left
-	soonest time.Time // the first deadline of a caller; zero: none has one
-
+	callers int // that have not left; under the lock of groups
 	ctx     context.Context
 	cancel  context.CancelFunc // called when all have left
+	soonest time.Time          // the first deadline of a caller; zero: none has one
+	glance  time.Time          // when the timer fires
 	ends    time.Time          // of callers without a deadline; zero: they have all time
-	expired chan struct{}      // closed then
-	timer   *time.Timer        // closes expired; nil: they have all time
-	glance  time.Time          // callers look at their contexts from then on
-	soon    chan struct{}      // closed then, or by an earlier answer
-	looking *time.Timer        // closes soon
-	done    chan struct{}      // closed when it is answered
+	timer   *time.Timer        // until callers look at their contexts
+	wake    chan struct{}      // closed by the timer, or by an earlier answer
 
-	answered atomic.Bool // set under the lock of groups, after:
-
-	ids    []Range // one for each caller, unless there is an error. Later callers never get what is left
-	single bool    // each of ids is a range of one: an opaque tag has thousands of these
-	err    error
-	taken  atomic.Int64 // how many of ids
+	answered atomic.Bool   // set under the lock of groups
+	done     chan struct{} // closed then, but after the lock is free: callers take it for their next ID
+	ids      []Range       // one for each caller, unless there is an error. Later callers never get what is left
+	single   bool          // each of ids is a range of one: an opaque tag has thousands of these
+	err      error
+	taken    atomic.Int64 // how many of ids
 }
 
 // join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is
-// none.
-func (gs *groups) join(tag string, from func() (*source, error), deadline time.Time) (*group, *batch, error) {
+// none. If there is a spare ID, join returns that and no batch.
+func (gs *groups) join(
+	tag string, from func() (*source, error), deadline time.Time,
+) (_ *group, b *batch, id int64, err error) {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
 	g := gs.of[tag]
 	if g == nil {
 		s, err := from()
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, 0, err
 		}
 		if gs.of == nil {
 			gs.of = make(map[string]*group)
@@ -122,8 +120,15 @@ func (gs *groups) join(tag string, from func() (*source, error), deadline time.T
 		g = &group{source: s, tag: tag}
 		gs.of[tag] = g
 	}
-	b := g.waiting
-	if b == nil {
+	if len(g.spare) > 0 {
+		r := &g.spare[0]
+		id := r.First
+		if r.First++; id == r.Last {
+			g.spare = g.spare[1:]
+		}
+		return nil, nil, id, nil
+	}
+	if b = g.waiting; b == nil {
 		b = newBatch(g.c.timeout)
 		g.waiting = b
 	}
@@ -135,7 +140,7 @@ func (gs *groups) join(tag string, from func() (*source, error), deadline time.T
 		b.soonest = deadline
 	}
 	gs.start(g)
-	return g, b, nil
+	return g, b, 0, nil
 }
 
 // start makes a goroutine serve a group, unless one does. It begins when the lock is free.
@@ -147,25 +152,21 @@ func (gs *groups) start(g *group) {
 }
 
 func newBatch(timeout time.Duration) *batch {
-	b := &batch{glance: time.Now().Add(firstGlance), soon: make(chan struct{}), done: make(chan struct{})}
-	b.looking = time.AfterFunc(firstGlance, func() { close(b.soon) })
+	now := time.Now()
+	b := &batch{glance: now.Add(firstGlance), done: make(chan struct{}), wake: make(chan struct{})}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	if timeout > 0 {
-		b.ends = time.Now().Add(timeout)
-		expired := make(chan struct{})
-		b.expired, b.timer = expired, time.AfterFunc(timeout, func() { close(expired) })
+		b.ends = now.Add(timeout)
 	}
+	b.timer = time.AfterFunc(firstGlance, func() { close(b.wake) })
 	return b
 }
 
-// end releases the timer and the context of a batch.
+// end releases the timer and the contexts of a batch.
 func (b *batch) end() {
 	b.cancel()
-	if b.looking.Stop() {
-		close(b.soon)
-	}
-	if b.timer != nil {
-		b.timer.Stop()
+	if b.timer.Stop() {
+		close(b.wake)
 	}
 }
 
@@ -189,6 +190,7 @@ func (gs *groups) leave(g *group, b *batch) bool {
 
 // serve answers the batches of a group until no caller waits, or an answer is late. Then another goroutine goes on.
 func (gs *groups) serve(g *group) {
+	trend := false // an answer said so
 	for alone := true; alone; {
 		gs.mu.Lock()
 		b := g.waiting
@@ -199,6 +201,8 @@ func (gs *groups) serve(g *group) {
 		}
 		g.waiting = nil
 		n := int64(b.callers)
+		gs.mu.Unlock()
+
 		terms := request{until: b.soonest, late: func() {
 			gs.mu.Lock()
 			defer gs.mu.Unlock()
@@ -207,19 +211,32 @@ func (gs *groups) serve(g *group) {
 				gs.release(g)
 			}
 		}}
-		gs.mu.Unlock()
-
-		for b.err == nil && n > 0 {
-			var more []Range
-			more, b.err = g.some(b.ctx, n, terms)
-			b.ids = append(b.ids, more...)
-			n -= total(more)
+		var ids, rest []Range
+		var err error
+		most := n
+		if trend && n >= manyCallers {
+			most = 2 * n
 		}
-		b.single = total(b.ids) == int64(len(b.ids))
+		for err == nil && total(ids) < n {
+			var more []Range
+			more, err = g.some(b.ctx, most-total(ids), terms)
+			ids = append(ids, more...)
+		}
+		ids, rest = cut(ids, n)
+		trend = err == nil && !g.strict.Load()
+
 		gs.mu.Lock()
+		if alone {
+			g.spare = nil // what is left is older than this answer
+			if trend {
+				g.spare = rest
+			}
+		}
+		b.ids, b.err = ids, err
+		b.single = total(ids) == int64(len(ids))
 		b.answered.Store(true)
 		gs.mu.Unlock()
-		close(b.done) // when the lock is free: callers take it for their next ID
+		close(b.done)
 		b.end()
 	}
 }

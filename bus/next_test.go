@@ -165,7 +165,7 @@ func TestNextGivesUp(t *testing.T) {
 func TestNextLeavesTooLate(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
-	g, b, err := u.tagGroups.join("order", func() (*source, error) { return u.tag("order") }, time.Time{})
+	g, b, _, err := u.tagGroups.join("order", func() (*source, error) { return u.tag("order") }, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,22 @@ func TestNextErrors(t *testing.T) {
 	u.over()
 }
 
-// The IDs that a caller gets from one generator increase. Each comes once.
+// Of a strict tag nothing is fetched ahead, however many callers wait.
+func TestNextOfManyCallersOfAStrictTag(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t)
+	strict := u.next(far(t), "invoice", 1)
+	held := u.request(1)
+	many := u.next(far(t), "invoice", manyCallers)
+	u.waiting("invoice", manyCallers)
+	respondStrict(t, held, "1")
+	u.get(strict, 1)
+	respondStrict(t, u.request(manyCallers), Range{First: 2, Last: 1 + manyCallers}.String())
+	u.get(many, manyCallers)
+	u.over()
+}
+
+// The IDs that a caller gets from one generator increase, also those that others fetched for it. Each comes once.
 func TestNextIncreases(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
@@ -248,7 +263,7 @@ func TestNextIncreases(t *testing.T) {
 		respond(t, msg, Range{First: last + 1, Last: last + n}.String())
 		last += n
 	})
-	const callers, each = 512, 100
+	const callers, each = 4 * manyCallers, 100
 	ids := make([]int64, callers*each)
 	var all sync.WaitGroup
 	for i := range callers {
