@@ -41,8 +41,8 @@ var kinds = map[string]struct {
 	"tag.shadowed": {admin.Warning, "delete that row of leaf_alloc, or choose another name for it"},
 	"database.unavailable": {admin.Problem, "bring the database back, or the way to it. Leave the generators running, " +
 		"because they have the IDs in memory"},
-	"records.unavailable": {admin.Problem, "bring JetStream back: start the NATS servers that are away, or make room on " +
-		"their disks. If records are lost, restore them from a backup. Leave the generators running"},
+	"records.unavailable": {admin.Problem, "do what the text says. Else start the NATS servers that are away, or, if " +
+		"records are lost, restore them from a backup. Leave the generators running"},
 	"registry.unavailable": {admin.Problem, "bring the registry of workers back. Snowflakes go on until the worker's " +
 		"reservation ends"},
 	"events.unavailable": {admin.Warning, "make room for the stream LEAF_EVENTS, or start the NATS servers that keep it. " +

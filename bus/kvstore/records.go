@@ -314,7 +314,12 @@ func (r *Records) Unwritable() error {
 	if r.failures.Load() == r.overcome.Load() {
 		return nil
 	}
-	return fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, *r.failure.Load())
+	err := *r.failure.Load()
+	if full(err) {
+		return fmt.Errorf("%w: JetStream is full, so bucket %s cannot be written: raise the limit of the bucket, the "+
+			"account or the server, or make room on its disk: %w", allocator.ErrUnavailable, bus.BucketTags, err)
+	}
+	return fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, err)
 }
 
 // Err implements [allocator.Records].

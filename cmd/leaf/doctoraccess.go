@@ -24,7 +24,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 	var denied []string
 	for _, subject := range []string{
 		bus.SubjectSegment + "." + nowhere, bus.SubjectSnowflake, bus.SubjectDecode, bus.SubjectClock,
-		"leaf.admin." + nowhere, "leaf.internal." + nowhere, "$SRV.PING." + nowhere, d.nc.NewInbox(),
+		"leaf.admin." + nowhere, "leaf.internal." + nowhere, "$SRV.PING." + nowhere, "$SRV.INFO." + nowhere,
+		"$SRV.STATS." + nowhere, d.nc.NewInbox(),
 	} {
 		no, err := d.deniesSubscription(ctx, subject)
 		if err != nil {
@@ -40,8 +41,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		api = "$JS." + d.JSDomain + ".API."
 		kv = api // nats.go sends the writes of a domain's buckets there
 	}
-	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.events.info.doctor.probe." +
-		nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
+	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.admin." + nowhere,
+		"leaf.events.info.doctor.probe." + nowhere, "$SRV.STATS." + nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
 	for _, call := range []string{"STREAM.INFO.", "STREAM.CREATE.", "STREAM.MSG.GET.", "CONSUMER.CREATE.",
 		"CONSUMER.DELETE."} {
 		subjects = append(subjects, api+call+nowhere)

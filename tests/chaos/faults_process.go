@@ -73,7 +73,7 @@ var processFaults = []*fault{
 	},
 	{
 		// The loop of docs/cluster.md, "Restart machines one after the other".
-		name: "rolling-redundant", about: "rolling, each when leaf nodes --wait-redundant says so", weight: 1, alone: true,
+		name: "rolling-redundant", about: "rolling, each when leaf doctor --wait says so", weight: 1, alone: true,
 		strike: func(s *strike) {
 			s.awaitRedundant()
 			began := time.Now()
@@ -210,12 +210,12 @@ func (s *strike) awaitMachine(m *machine) {
 // all use one NATS server move.
 func (s *strike) awaitRedundant() {
 	for end := time.Now().Add(2 * readyWithin); ; {
-		r := s.operator("nodes", "--wait-redundant", "--wait", "18s")
+		r := s.operator("doctor", "--wait=18s")
 		switch {
 		case r.Status == 0:
 			return
 		case time.Now().After(end):
-			s.violated("redundant", "", fmt.Sprintf("leaf nodes --wait-redundant: exit status %d: %s", r.Status, r.Stderr))
+			s.violated("redundant", "", fmt.Sprintf("leaf doctor --wait: exit status %d: %s", r.Status, r.Stderr))
 		}
 	}
 }

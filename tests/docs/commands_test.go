@@ -16,7 +16,7 @@ import (
 // elsewhere matches commands that need other machines, servers, programs, containers or accounts, or are tests.
 var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|umask|mv|kill|test)\b` +
 	`|^nats-server|^nats (stream|backup|kv)|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|10\.0\.0\.5|0\.0\.0\.0` +
-	`|\$servers|--wait-redundant|--mysql-file|\.conf|\.pem`)
+	`|\$servers|doctor --wait|--mysql-file|\.conf|\.pem`)
 
 // command is a line of a page, and what its comment says.
 type command struct{ page, line, comment string }

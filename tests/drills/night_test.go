@@ -215,7 +215,7 @@ func TestDrillNightGenerators(t *testing.T) {
 	n.wakes("LeafGeneratorLost", "leaf nodes", "gen_2", "lost, last heard")
 	n.wakes("LeafGeneratorDown", "leaf nodes", "gen_2")
 	n.shows("leaf events --alerts --since 1h", "node.lost", "gen_2")
-	n.shows("leaf doctor", "problem", "gen_2 is lost")
+	n.shows("leaf doctor", "problem", "node.lost", "gen_2")
 	n.all[1] = n.all[1].Again()
 	n.end("LeafGeneratorLost", "LeafGeneratorDown")
 	for range 3 {
