@@ -92,7 +92,8 @@ func (l look) stream(name string) *jetstream.StreamInfo {
 func (l look) findings(before look) []finding {
 	found := l.streamFindings(before)
 	if l.err != nil {
-		return append(found, finding{Check: "generators", State: stateProblem, Found: l.err.Error(), stops: true, passes: true})
+		return append(found, finding{
+			Check: "generators", State: stateProblem, Found: l.err.Error(), stops: true, passes: true})
 	}
 	return slices.Concat(found, l.causes(), l.unready(), l.alone())
 }

@@ -177,7 +177,7 @@ func TestDrillNightDatabase(t *testing.T) {
 	n.wakes("LeafManyRequestsRefused", "leaf nodes", "gen_1: store: ", at)
 	n.wakes("LeafAlertEvent", "leaf events --alerts --since 1h", "segment.starved", at)
 	n.shows("leaf events --alerts --since 1h", "segment.refill_failed", "order")
-	if shown := get(n.all[0].HTTP + "/dashboard/feed"); !strings.Contains(shown, `"kind":"mysql"`) || !strings.Contains(shown, at) {
+	if shown := get(n.all[0].HTTP + "/dashboard/overview"); !strings.Contains(shown, `"kind":"database.unavailable"`) || !strings.Contains(shown, at) {
 		t.Errorf("the dashboard does not show the cause: %s", shown)
 	}
 	kit.Must(t, db.Run())

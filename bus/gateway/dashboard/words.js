@@ -91,9 +91,3 @@ export function text(event) {
 
 /** title is the kind of an event in words: "segment starved". */
 export const title = (event) => name(event).replace(/[._]/g, " ");
-
-/** subject says what an event is about: a tag, a worker or a generator. */
-export function subject({ type, key }) {
-  if (/^leaf\.(worker|clock)\./.test(type) && /^\d+$/.test(key)) return `worker ${key}`;
-  return key;
-}
