@@ -73,8 +73,8 @@ var kinds = map[string]struct {
 	"worker.ending":   {admin.Warning, "plan a new installation with another layout or epoch: leaf layout"},
 	"node.stale": {admin.Warning, "bring the store back, so that the generator can read which max_id " +
 		"operators have set"},
-	"node.lost": {admin.Problem, "start it again with its data folder. If it is gone for good, release its worker: " +
-		"leaf workers release N"},
+	"node.lost": {admin.Problem, "start it again with its data folder. If it is gone for good: leaf nodes forget NODE, " +
+		"and to free its worker leaf workers release N"},
 }
 
 // describe says how bad something is, and what it is.
