@@ -223,7 +223,7 @@ func (l look) unready() (found []finding) {
 		for _, part := range s.Missing {
 			f := finding{Check: "generators", State: stateProblem, stops: true, passes: true,
 				Found: fmt.Sprintf("%s lacks its %s: %s", s.Node, part, s.Reasons[part]),
-				Fix:   "docs/runbook.md#leafnotready"}
+				Fix:   "docs/runbook.md#leafcannotserve"}
 			if explained {
 				f.State = ""
 			}

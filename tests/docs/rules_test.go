@@ -3,7 +3,6 @@ package docs
 import (
 	"fmt"
 	"os/exec"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -126,15 +125,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// ruled are the alert events that have a rule of their own, so LeafAlertEvent leaves them out.
-var ruled = map[string]string{
-	"leaf.node.lost":             "LeafGeneratorLost",
-	"leaf.segment.refill_failed": "LeafRefillsFail",
-	"leaf.segment.regressed":     "LeafIDsInDoubt",
-}
-
 // The runbook has a section for each alert: what it means, what callers notice, what to do, how it ends. Alerts are the
-// rules for Prometheus, and the events of severity alert.
+// rules for Prometheus, the kinds of findings, and the events of severity alert.
 func TestRunbookHasEveryAlert(t *testing.T) {
 	t.Parallel()
 	rules, book := alerts(t), read(t, "docs/runbook.md")
@@ -150,10 +142,6 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 			continue
 		}
 		left[strings.TrimPrefix(what, "leaf.")] = true // as leaf events prints it
-		spared := find(`[|"]`+regexp.QuoteMeta(what)+`[|"]`, rules["LeafAlertEvent"].Expr) != nil
-		if own := rules[ruled[what]] != nil; own != spared {
-			t.Errorf("the event %s must raise LeafAlertEvent or a rule of its own, and not both", what)
-		}
 	}
 	const line = `- \*\*%s\*\*: \S.*\n`
 	form := fmt.Sprintf(`^\n\n`+line+line+line+line+`(\n|$)`, "Means", "Callers", "Do", "Ends")
