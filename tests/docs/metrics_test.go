@@ -75,7 +75,7 @@ func published(t *testing.T) series {
 		s.scrape(t, second)
 		// A strict tag that cannot be written pages as a tag whose IDs have run out.
 		return s["leaf_tag_refused_seconds"] != nil && s["leaf_finding"] != nil &&
-			s["leaf_finding"]["kind"]["records.unavailable"] && s["leaf_finding"]["severity"]["critical"] &&
+			s["leaf_finding"]["kind"]["registry.unavailable"] && s["leaf_finding"]["severity"]["critical"] &&
 			s["leaf_finding"]["severity"]["problem"] &&
 			strings.Contains(get(t, second, "/metrics"), "\nleaf_failing_remaining_seconds 0\n")
 	})
