@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
@@ -119,9 +121,14 @@ func (f *doctorFlags) run(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("wait") {
 		return d.await(cmd)
 	}
-	if err := d.examineAll(cmd); err != nil {
+	if err := d.examineAll(cmd, true); err != nil {
 		return err
 	}
+	return d.conclude(cmd)
+}
+
+// conclude prints what was found. It returns an error if there is a problem.
+func (d *doctor) conclude(cmd *cobra.Command) error {
 	if err := d.print(cmd.OutOrStdout()); err != nil {
 		return err
 	}
@@ -146,8 +153,9 @@ type doctor struct {
 	findings []finding
 }
 
-// examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding.
-func (d *doctor) examineAll(cmd *cobra.Command) error {
+// examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding. Without joined there is no
+// NATS yet, because the generator brings its own.
+func (d *doctor) examineAll(cmd *cobra.Command, joined bool) error {
 	db, err := d.mysql.store(schema.Config{Check: true, Log: d.logger("mysql")})
 	if err != nil {
 		return err
@@ -155,8 +163,10 @@ func (d *doctor) examineAll(cmd *cobra.Command) error {
 	if db != nil {
 		defer db.Close()
 	}
-	if err := d.connect(cmd); err != nil {
-		return err
+	if joined {
+		if err := d.connect(cmd); err != nil {
+			return err
+		}
 	}
 	if d.nc != nil {
 		defer d.nc.Close()
@@ -184,13 +194,23 @@ func (d *doctor) examine(ctx context.Context, name string, check func(context.Co
 	case advised != nil:
 		d.add(finding{Check: name, State: stateProblem, Found: advised.Error(), Fix: advised.fix})
 	case err != nil:
-		d.add(finding{Check: name, State: stateProblem, Found: err.Error(), Fix: remedies[name]})
+		d.add(finding{Check: name, State: stateProblem, Found: err.Error(), Fix: remedy(name, err)})
 	case len(d.all()) == before && found != "":
 		d.add(finding{Check: name, State: stateOK, Found: found})
 	}
 }
 
-// remedies say what to do about an error of a check, beside what the error says.
+// remedy returns what to do about an error that says only that something does not answer; "": the error says it.
+func remedy(check string, err error) string {
+	_, network := errors.AsType[net.Error](err)
+	if silent := func(silence error) bool { return errors.Is(err, silence) }; network ||
+		slices.ContainsFunc([]error{context.DeadlineExceeded, allocator.ErrUnavailable, nats.ErrTimeout}, silent) {
+		return remedies[check]
+	}
+	return ""
+}
+
+// remedies say what to do if what a check needs does not answer.
 var remedies = map[string]string{
 	"nats":         "see that a NATS server runs there, and that no firewall is between",
 	"installation": "run leaf doctor as the user of the generators, or give a larger --timeout",
@@ -319,7 +339,7 @@ func (d *doctor) connect(cmd *cobra.Command) error {
 		return err
 	}
 	if err != nil {
-		d.add(finding{Check: "nats", State: stateProblem, Found: err.Error(), Fix: remedies["nats"]})
+		d.add(finding{Check: "nats", State: stateProblem, Found: err.Error(), Fix: remedy("nats", err)})
 		return nil
 	}
 	js, err := d.JetStream(nc)

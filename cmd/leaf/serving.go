@@ -46,6 +46,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if err := s.prepare(); err != nil {
 		return err
 	}
+	if s.look {
+		return s.checkOnly()
+	}
 	defer logStop(cmd.Context(), s.log)()
 	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
 	defer endAnyway(ctx, 2*f.config.DrainTimeout+stopSlack, s.log)()
@@ -150,6 +153,21 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 		return func(ctx context.Context) error { run(ctx, s.log); return nil }
 	}
 	return together(ctx, stop, s.awaitRestart, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
+}
+
+// checkOnly looks at what a start needs, as leaf doctor does, and starts nothing.
+func (s *serving) checkOnly() (err error) {
+	d := doctor{doctorFlags: &doctorFlags{
+		Client: cli.Client{Conn: s.conn}, mysql: s.mysql, zookeeper: s.zookeeper, dataDir: s.dataDir}}
+	defer func() { err = errors.Join(err, s.close()) }()
+	d.examine(s.cmd.Context(), "ports", func(ctx context.Context, _ *slog.Logger) (string, error) {
+		return "the addresses of NATS and HTTP can be used", s.takePorts(ctx)
+	})
+	if err := d.examineAll(s.cmd, !s.embed); err != nil {
+		return err
+	}
+	d.findings = slices.DeleteFunc(d.findings, func(f finding) bool { return f.Check == "generators" }) // it may be the first
+	return d.conclude(s.cmd)
 }
 
 // tlsConfig is that of HTTP; nil: no TLS.
