@@ -176,15 +176,6 @@ func (k *Keys) agreed(ctx context.Context) ([]byte, error) {
 var errNoMaster = fmt.Errorf("%w: JetStream lost the master key of opaque tags (bucket %s): restore the bucket "+
 	"from a backup, see docs/security.md#when-keys-are-lost", allocator.ErrDamaged, bus.BucketKeys)
 
-// HasMaster reports whether the bucket has a master key. It reads one record, and changes nothing.
-func HasMaster(ctx context.Context, cfg Config) (bool, error) {
-	_, err := NewKeys(cfg).read(ctx)
-	if errors.Is(err, errNoMaster) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // read reads the master key from the leader of the bucket: another replica may not have it yet.
 func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
