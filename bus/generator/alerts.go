@@ -2,12 +2,15 @@ package generator
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -94,7 +97,7 @@ func (g *Generator) conditions() []*condition {
 			alert: func(err error, since time.Time) any {
 				return events.RegistryUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
 			}},
-		{kind: "segment.waiting", patience: passingTrouble, why: func(time.Time) error {
+		{kind: "store.waiting", patience: passingTrouble, why: func(time.Time) error {
 			if why := g.phase.unready.Load(); why != nil && !g.phase.prepared.Load() {
 				return *why
 			}
@@ -148,7 +151,11 @@ func (a *alerts) judge(now time.Time, c *condition) {
 		group, what, _ := strings.Cut(c.kind, ".")
 		a.findings.publish(group+".recovered", node, events.Recovered{Node: node, Episode: what})
 	case begins:
-		a.cfg.Log.Error(c.kind, "error", err, "fix", kinds[c.kind].do)
+		level := slog.LevelError
+		if kinds[c.kind].severity == admin.Warning {
+			level = slog.LevelWarn
+		}
+		a.cfg.Log.Log(context.Background(), level, c.kind, "error", err, "fix", kinds[c.kind].do)
 		if c.alert != nil {
 			a.findings.publish(c.kind, node, c.alert(err, c.since))
 		}

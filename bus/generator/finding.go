@@ -36,7 +36,7 @@ var kinds = map[string]struct {
 	"segment.regressed": {admin.Warning, "find out why the store went backwards: a restore, or a failover that " +
 		"lost writes"},
 	"segment.ending": {admin.Warning, "raise the limit with leaf tag set TAG --limit N, or use another tag"},
-	"segment.waiting": {admin.Critical, "bring back what the text names: until then this generator has no " +
+	"store.waiting": {admin.Critical, "bring back what the text names: until then this generator has no " +
 		"IDs of tags"},
 	"tag.damaged": {admin.Problem, "restore the record from a backup, or create the tag again with a max_id above all " +
 		"its IDs: leaf tag add TAG --max-id N"},
@@ -144,6 +144,11 @@ type bundle struct {
 	dry    map[string]bool // the tags, workers or nodes that it is about; true: a tag with too few IDs
 }
 
+// ofTag reports whether the key is a tag.
+func (a about) ofTag() bool {
+	return strings.HasPrefix(a.kind, "segment.") || strings.HasPrefix(a.kind, "tag.")
+}
+
 // add adds an episode. own: it is of the cause's own kind, so it says what is wrong.
 func (b *bundle) add(at about, o opened, own bool, node string) {
 	worst := o.severity
@@ -154,7 +159,7 @@ func (b *bundle) add(at about, o opened, own bool, node string) {
 		b.opened, b.own = o, true
 	}
 	b.severity = worst
-	if at.key == node {
+	if at.key == node && !at.ofTag() { // about the generator itself
 		return
 	}
 	b.dry[at.key] = b.dry[at.key] || at.kind == starvedKind
