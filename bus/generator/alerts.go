@@ -18,6 +18,8 @@ import (
 const (
 	// degradedStart is how long NATS may catch up with its cluster after a start before that raises an alert.
 	degradedStart = 10 * time.Second
+	// formTime is how long a new cluster and its first generator may take until the store is open and a worker is held.
+	formTime = 15 * time.Second
 	// recordsPatience is how long the records may be unavailable before that raises an alert, and passingTrouble how long
 	// what often passes may last.
 	recordsPatience = time.Second
@@ -97,13 +99,13 @@ func (g *Generator) conditions() []*condition {
 			alert: func(err error, since time.Time) any {
 				return events.RegistryUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
 			}},
-		{kind: "store.waiting", patience: passingTrouble, why: func(time.Time) error {
+		{kind: "store.waiting", patience: formTime, why: func(time.Time) error {
 			if why := g.phase.unready.Load(); why != nil && !g.phase.prepared.Load() {
 				return *why
 			}
 			return nil
 		}},
-		{kind: "worker.missing", patience: passingTrouble, why: func(time.Time) error {
+		{kind: "worker.missing", patience: passingTrouble, start: formTime, why: func(time.Time) error {
 			if err := g.snowflakes.healthy(); !errors.Is(err, snowflake.ErrClockBackwards) {
 				return err
 			}
