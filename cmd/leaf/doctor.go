@@ -153,8 +153,8 @@ type doctor struct {
 	findings []finding
 }
 
-// examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding. Without joined there is no
-// NATS yet, because the generator brings its own.
+// examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding. Without joined there is
+// no NATS yet, because the generator brings its own.
 func (d *doctor) examineAll(cmd *cobra.Command, joined bool) error {
 	db, err := d.mysql.store(schema.Config{Check: true, Log: d.logger("mysql")})
 	if err != nil {

@@ -166,7 +166,9 @@ func (s *serving) checkOnly() (err error) {
 	if err := d.examineAll(s.cmd, !s.embed); err != nil {
 		return err
 	}
-	d.findings = slices.DeleteFunc(d.findings, func(f finding) bool { return f.Check == "generators" }) // it may be the first
+	d.findings = slices.DeleteFunc(d.findings, func(f finding) bool {
+		return f.Check == "generators" // this may be the first
+	})
 	return d.conclude(s.cmd)
 }
 
