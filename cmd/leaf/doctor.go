@@ -148,6 +148,7 @@ type doctor struct {
 	have   kvstore.Installation // its record; without an ID there is none, or it cannot be read
 	// wantsSizes: the account demands that each stream has a limit of bytes.
 	wantsSizes bool
+	mayBeFirst bool // no generator need run
 
 	mu       sync.Mutex
 	findings []finding

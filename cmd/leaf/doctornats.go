@@ -47,9 +47,12 @@ func (d *doctor) examineNATS(ctx context.Context) {
 	}
 	d.examine(ctx, "generators", func(context.Context, *slog.Logger) (string, error) {
 		for _, f := range d.look.findings(look{}) {
-			if f.State != "" && (answers || f.Check != "streams") {
+			if f.State != "" && (len(d.look.nodes) > 0 || !d.mayBeFirst) && (answers || f.Check != "streams") {
 				d.add(f)
 			}
+		}
+		if len(d.look.nodes) == 0 {
+			return "none runs", nil
 		}
 		return "ready: " + names(d.look.nodes), nil
 	})

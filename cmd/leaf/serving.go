@@ -157,7 +157,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 
 // checkOnly looks at what a start needs, as leaf doctor does, and starts nothing.
 func (s *serving) checkOnly() (err error) {
-	d := doctor{doctorFlags: &doctorFlags{
+	d := doctor{mayBeFirst: true, doctorFlags: &doctorFlags{
 		Client: cli.Client{Conn: s.conn}, mysql: s.mysql, zookeeper: s.zookeeper, dataDir: s.dataDir}}
 	defer func() { err = errors.Join(err, s.close()) }()
 	d.examine(s.cmd.Context(), "ports", func(ctx context.Context, _ *slog.Logger) (string, error) {
@@ -166,9 +166,6 @@ func (s *serving) checkOnly() (err error) {
 	if err := d.examineAll(s.cmd, !s.embed); err != nil {
 		return err
 	}
-	d.findings = slices.DeleteFunc(d.findings, func(f finding) bool {
-		return f.Check == "generators" // this may be the first
-	})
 	return d.conclude(s.cmd)
 }
 
