@@ -63,6 +63,15 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 			denied = append(denied, "publish to "+subject)
 		}
 	}
+	if len(denied) == 0 {
+		no, err := d.deniesAnswers(ctx)
+		if err != nil {
+			return "", err
+		}
+		if no {
+			denied = append(denied, "answer callers (allow_responses)")
+		}
+	}
 	if len(denied) > 0 {
 		if err := d.secrets(ctx, log); err != nil {
 			return "", err
@@ -70,14 +79,6 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		return "", advise("run leaf doctor as the user of the generators, and give that user these permissions "+
 			"(docs/doctor.md)",
 			"a generator of this user fails, because it may not %s", strings.Join(denied, ", "))
-	}
-	no, err := d.deniesAnswers(ctx)
-	if err != nil {
-		return "", err
-	}
-	if no {
-		return "", advise("give the user of the generators allow_responses (docs/doctor.md)",
-			"a generator of this user may not answer callers")
 	}
 	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {
 		log.Warn("with --inbox-prefix generators get the keys of opaque tags below "+prefix+", where callers may read",

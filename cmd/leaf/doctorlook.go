@@ -67,15 +67,24 @@ func lookAt(ctx context.Context, js jetstream.JetStream, name string) streamLook
 	ctx, cancel := context.WithTimeout(ctx, leaderAnswers)
 	defer cancel()
 	stream, err := js.Stream(ctx, name)
-	switch denial := js.Conn().LastError(); {
+	switch {
 	case err == nil:
 		return streamLook{name: name, info: stream.CachedInfo()}
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return streamLook{name: name}
-	case errors.Is(denial, nats.ErrPermissionViolation): // nats.go reports it only there
-		err = denial
 	}
-	return streamLook{name: name, err: err}
+	return streamLook{name: name, err: denied(js.Conn(), err)}
+}
+
+// denied returns why a question to JetStream has no answer, if NATS denied to ask or to hear it, and else err. nats.go
+// reports that only as the connection's last error.
+func denied(nc *nats.Conn, err error) error {
+	last := nc.LastError()
+	if text := fmt.Sprint(last); errors.Is(last, nats.ErrPermissionViolation) &&
+		(strings.Contains(text, ".API.") || strings.Contains(text, "Subscription to")) {
+		return last
+	}
+	return err
 }
 
 // stream returns what is known of a stream; nil: it does not exist, or cannot be read.

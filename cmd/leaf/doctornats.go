@@ -76,7 +76,7 @@ func (d *doctor) jetStream(ctx context.Context) (answers bool) {
 			}
 		}
 		if err != nil {
-			f := jetStreamFinding(err)
+			f := jetStreamFinding(denied(d.nc, err))
 			return "", advise(f.Fix, "%s", f.Found)
 		}
 		answers = true
