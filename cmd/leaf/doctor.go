@@ -39,10 +39,9 @@ type finding struct {
 	Fix   string `json:"fix,omitempty"` // what to do, if Found does not say it
 
 	// For leaf doctor --wait. A finding without a State is for it alone.
-	stops  bool   // no machine may stop while it lasts
-	passes bool   // it may end without a person
-	never  bool   // it is so by configuration, so waiting does not help
-	what   string // Found without the names of streams
+	stops bool   // no machine may stop while it lasts
+	never bool   // it is so by configuration, so waiting does not help
+	what  string // Found without the names of streams
 }
 
 // diagnosis is what leaf doctor prints as JSON.
@@ -88,8 +87,8 @@ for 5s:
   the two services they use different NATS servers;
 - every generator that answers is ready.
 While it waits it prints on stderr what is wrong. It fails with exit status 1, and says
-what to do: at once if a stream has too few replicas; after 30s, or the time that you
-give, if only a person can help; after that time (default 5m) else.
+what to do: at once if a stream has too few replicas, else after the time that you
+give (default 5m).
 docs/cluster.md says what it cannot know.`,
 		Example: `  leaf doctor
   leaf doctor -s nats://10.0.0.5:4222 --data-dir /var/lib/leaf --json

@@ -130,6 +130,7 @@ func TestLook(t *testing.T) {
 
 func TestWait(t *testing.T) {
 	t.Parallel()
+	const longest = 5 * time.Minute
 	for name, c := range map[string]struct {
 		at          func(after time.Duration, l *look)
 		err         string
@@ -146,14 +147,13 @@ func TestWait(t *testing.T) {
 		"one replica": {at: func(_ time.Duration, l *look) { l.streams[0].info.Config.Replicas = 1 },
 			err: "waiting does not help", most: time.Second},
 		"one generator": {at: func(_ time.Duration, l *look) { l.nodes = l.nodes[:1] },
-			err: "start another generator", least: waitForHelp, most: waitForHelp + 2*time.Second,
+			err: "start another generator", least: longest - 2*time.Second, most: longest + time.Second,
 			waiting: "only na can answer with segments"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var shown []string
 			began := time.Now()
-			w := patience{most: 5 * time.Minute, help: waitForHelp}
-			_, _, err := w.await(t.Context(), func(context.Context) (look, error) {
+			_, _, err := await(t.Context(), longest, func(context.Context) (look, error) {
 				time.Sleep(500 * time.Millisecond) // as long as States takes
 				l := healthy()
 				c.at(time.Since(began), &l)

@@ -102,7 +102,7 @@ func (l look) findings(before look) []finding {
 	found := l.streamFindings(before)
 	if l.err != nil {
 		return append(found, finding{
-			Check: "generators", State: stateProblem, Found: l.err.Error(), stops: true, passes: true})
+			Check: "generators", State: stateProblem, Found: l.err.Error(), stops: true})
 	}
 	return slices.Concat(found, l.causes(), l.unready(), l.alone())
 }
@@ -137,7 +137,7 @@ func (l look) streamFindings(before look) (all []finding) {
 		default:
 			for _, why := range replicaLacks(s.info, before.stream(s.name)) {
 				add(finding{State: stateProblem, Found: why, Fix: "start the NATS server that is away, make room on its disk, " +
-					"or wait until its copy is complete", passes: true}, s.name)
+					"or wait until its copy is complete"}, s.name)
 			}
 		}
 	}
@@ -151,15 +151,14 @@ func found(nodes []admin.State, kind string) bool {
 
 // jetStreamFinding says why JetStream does not answer, and what to do.
 func jetStreamFinding(err error) finding {
-	f := finding{State: stateProblem, Found: err.Error(), passes: true}
+	f := finding{State: stateProblem, Found: err.Error()}
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		f.passes = false
 		f.Fix = "run leaf doctor as the user of the generators (docs/doctor.md#permissions-of-a-generator)"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
-		f.Found, f.passes = "no server answers for JetStream: "+f.Found, false
+		f.Found = "no server answers for JetStream: " + f.Found
 		f.Fix = "enable JetStream on the servers and for this account, start the servers that have it, and check --js-domain"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), api != nil && api.Code == 503:
 		f.Found = "JetStream has no leader: " + f.Found
@@ -230,7 +229,7 @@ func (l look) unready() (found []finding) {
 	for _, s := range l.nodes {
 		explained := slices.ContainsFunc(s.Findings, func(f admin.Finding) bool { return f.Severity != admin.Warning })
 		for _, part := range s.Missing {
-			f := finding{Check: "generators", State: stateProblem, stops: true, passes: true,
+			f := finding{Check: "generators", State: stateProblem, stops: true,
 				Found: fmt.Sprintf("%s lacks its %s: %s", s.Node, part, s.Reasons[part]),
 				Fix:   "docs/runbook.md#leafcannotserve"}
 			if explained {

@@ -22,32 +22,20 @@ const (
 	// startsFor is how long nothing may change if an embedded server may be starting: longer than an election in a
 	// cluster, which takes 4 to 9 s.
 	startsFor = 15 * time.Second
-	// waitForHelp is how long to wait for something that only a person can change, because they may be doing it now.
-	waitForHelp = 30 * time.Second
-	lookEvery   = 500 * time.Millisecond
+	lookEvery = 500 * time.Millisecond
 
 	// waitDefault is the wait of a --wait without a time.
 	waitDefault = "5m0s"
 )
-
-// patience is how long leaf doctor --wait waits.
-type patience struct {
-	most time.Duration // in all
-	help time.Duration // for what only a person can change
-}
 
 // await waits until any one machine may stop.
 func (d *doctor) await(cmd *cobra.Command) error {
 	if d.wait <= 0 {
 		return cli.Usagef("--wait must be above zero, not %v", d.wait)
 	}
-	w := patience{most: d.wait, help: d.wait}
-	if given, _ := cmd.Flags().GetDuration("wait"); given.String() == waitDefault {
-		w.help = waitForHelp
-	}
 	return d.Client.Run(cmd, func(s *cli.Session) error {
 		shown := make(map[string]bool)
-		last, found, err := w.await(s.Context(), func(ctx context.Context) (look, error) {
+		last, found, err := await(s.Context(), d.wait, func(ctx context.Context) (look, error) {
 			ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 			defer cancel()
 			l := lookAround(ctx, s.Admin, s.JS)
@@ -59,7 +47,7 @@ func (d *doctor) await(cmd *cobra.Command) error {
 			now := make(map[string]bool)
 			for _, f := range found {
 				if now[f.Found] = true; !shown[f.Found] {
-					fmt.Fprintln(cmd.ErrOrStderr(), "waiting: "+cli.Safe(f.Found))
+					fmt.Fprintln(cmd.ErrOrStderr(), "waiting: "+cli.Safe(f.Found)+". Fix: "+f.Fix)
 				}
 			}
 			shown = now
@@ -79,22 +67,21 @@ func (d *doctor) await(cmd *cobra.Command) error {
 	})
 }
 
-// await looks until any one machine may stop, and returns what keeps them at the last look. report is called after each
-// look with that.
-func (w patience) await(
-	ctx context.Context, lookAround func(context.Context) (look, error), report func([]finding),
+// await looks until any one machine may stop, and returns the last look, and what keeps them. report is called after
+// each look with that.
+func await(
+	ctx context.Context, most time.Duration, lookAround func(context.Context) (look, error), report func([]finding),
 ) (last look, found []finding, err error) {
-	ends, end := context.WithTimeout(ctx, w.most)
+	ends, end := context.WithTimeout(ctx, most)
 	defer end()
-	helpless := time.Now() // since then something lasts that only a person can change
-	var well time.Time     // since then nothing keeps a machine, and nothing has changed
+	var well time.Time // since then nothing keeps a machine, and nothing has changed
 	for shape := ""; ; {
 		now, err := lookAround(ends)
 		switch {
 		case err != nil && ends.Err() == nil:
 			return now, found, err
 		case ends.Err() != nil && last.streams != nil: // this look was cut short
-			return last, found, w.gaveUp(ctx, last, found)
+			return last, found, gaveUp(ctx, most, last, found)
 		}
 		found = slices.DeleteFunc(now.findings(last), func(f finding) bool { return !f.stops })
 		last = now
@@ -104,32 +91,29 @@ func (w patience) await(
 		} else if s != shape {
 			well, shape = at, s
 		}
-		if !slices.ContainsFunc(found, func(f finding) bool { return !f.passes }) {
-			helpless = at
-		}
 		switch {
 		case len(found) == 0 && at.Sub(well) >= now.settles():
 			return last, nil, nil
-		case slices.ContainsFunc(found, func(f finding) bool { return f.never }), at.Sub(helpless) >= w.help:
+		case slices.ContainsFunc(found, func(f finding) bool { return f.never }):
 			return last, found, fmt.Errorf("no machine may stop, and waiting does not help:\n%s", help(found))
 		}
 		report(found)
 		select {
 		case <-ends.Done():
-			return last, found, w.gaveUp(ctx, last, found)
+			return last, found, gaveUp(ctx, most, last, found)
 		case <-time.After(lookEvery):
 		}
 	}
 }
 
 // gaveUp returns the error of a wait that was interrupted or took too long.
-func (w patience) gaveUp(ctx context.Context, last look, found []finding) error {
+func gaveUp(ctx context.Context, most time.Duration, last look, found []finding) error {
 	why := "interrupted"
 	if ctx.Err() == nil {
-		why = fmt.Sprintf("after %v", w.most)
+		why = fmt.Sprintf("after %v", most)
 	}
 	if len(found) == 0 {
-		return fmt.Errorf("%s nothing is wrong, but not yet for %v: give a longer --wait", why, last.settles())
+		return fmt.Errorf("%s: nothing is wrong, but not yet for %v: give a longer --wait", why, last.settles())
 	}
 	return fmt.Errorf("%s: no machine may stop:\n%s", why, help(found))
 }
