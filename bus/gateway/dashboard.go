@@ -38,7 +38,6 @@ type views struct {
 	c        *admin.Client
 	feed     *feed
 	overview *shared[overview]
-	latest   *shared[feedView]
 	ending   []string // the tags that end first, as the last overview knows them; used by askAll alone
 
 	searches turns // lists
@@ -54,7 +53,7 @@ func newViews(cfg Config) *views {
 		pages: newAnswers(maxPages, c.Tags), records: newAnswers(maxRecords, c.Tag),
 		searches: make(turns, maxSearches),
 	}
-	v.overview, v.latest = newShared(v.askAll), newShared(v.latestEvents)
+	v.overview = newShared(stateKept, v.askAll)
 	return v
 }
 
@@ -63,7 +62,7 @@ func (v *views) register(mux *http.ServeMux) {
 		write(w, http.StatusOK, v.overview.get())
 	})
 	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) {
-		write(w, http.StatusOK, v.latest.get())
+		write(w, http.StatusOK, v.latestEvents())
 	})
 	mux.HandleFunc("/dashboard/tags", v.searches.bound(v.tags))
 	mux.HandleFunc("/dashboard/workers", v.searches.bound(v.workers))

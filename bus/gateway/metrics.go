@@ -195,7 +195,7 @@ func (m *Metrics) EventPublished(what string) { m.events[what].Inc() }
 
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {
-	m.registry.MustRegister(stateCollector{newShared(g.State)})
+	m.registry.MustRegister(stateCollector{newShared(stateKept, g.State)})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             viewTimeout,
