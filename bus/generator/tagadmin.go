@@ -185,13 +185,14 @@ func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (ad
 	if err != nil {
 		return admin.TagRecord{}, err
 	}
-	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
+	made := record(s.Tag)
 	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
 		t.exchange.push(s)
 		t.publishTag("tag.created", s.Tag)
-		return record(s.Tag), nil
+	} else {
+		made, err = t.announce(ctx, "tag.created", s)
 	}
-	made, err := t.announce(ctx, "tag.created", s)
+	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
 	if err != nil {
 		return admin.TagRecord{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}
