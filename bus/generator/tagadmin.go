@@ -66,7 +66,11 @@ func (t *tagAdmin) list(ctx context.Context, req admin.PageRequest) (admin.TagsP
 	entries := make([]admin.UnservedTag, len(tags))
 	for i, tag := range tags {
 		entries[i].TagRecord = record(tag)
-		err := cmp.Or(allocator.CheckTag(tag.Name), allocator.CheckStepOf(tag.Order, tag.Step, allocator.LimitStep))
+		err := allocator.CheckTag(tag.Name)
+		if err == nil && tag.MaxID == 0 { // its record cannot be used: why?
+			_, err = t.alloc.Load(ctx, tag.Name)
+		}
+		err = cmp.Or(err, allocator.CheckStepOf(tag.Order, tag.Step, allocator.LimitStep))
 		if err != nil {
 			entries[i].Problem = err.Error()
 		}
