@@ -362,6 +362,11 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 	switch {
 	case errors.Is(err, errOldLeader): // it may lead the tags, too
 		return err, nil
+	case errors.Is(err, allocator.ErrRefused): // somebody changed this bucket, and claims do not need it
+		if _, tags := findTags(ctx, r.cfg); errors.Is(tags, allocator.ErrRefused) {
+			return tags, nil
+		}
+		return fmt.Errorf("%w: %v", allocator.ErrUnavailable, err), nil
 	case err != nil:
 		return nil, err
 	case !ok:

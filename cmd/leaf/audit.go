@@ -150,10 +150,15 @@ func unknownTags(r *audit.Report, named []string) (err error) {
 	}
 	for _, tag := range named {
 		if !known[tag] {
-			err = errors.Join(err, fmt.Errorf("%s: unknown tag (%w)", tag, bus.UnknownTag))
+			err = errors.Join(err, unknownTag(tag))
 		}
 	}
 	return err
+}
+
+// unknownTag is the error that a generator answers, for commands that ask none.
+func unknownTag(tag string) error {
+	return &bus.Error{Code: 404, Reason: bus.UnknownTag, Message: tag + ": unknown tag"}
 }
 
 // contradictionLine is a contradiction as one line.

@@ -157,6 +157,9 @@ func (f *serveFlags) check() (err error) {
 	); err != nil {
 		return err
 	}
+	if f.dataDir == "" { // a script may have lost a variable: this folder is not meant then
+		return cli.Usagef("--data-dir is empty: name a folder")
+	}
 	if f.listen != "" {
 		if err := checkAddress(f.listen); err != nil {
 			return cli.Usagef("--listen %q: %w", f.listen, err)

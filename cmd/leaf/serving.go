@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -135,7 +136,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	var g *generator.Generator
 	config.Ready = func() {
 		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
-			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode, waitsFor(g.Readiness()))
+			nc.ConnectedUrlRedacted(), face, config.Node, word(s.owned.Folder.Path), mode, waitsFor(g.Readiness()))
 	}
 	if s.listener == nil {
 		g = generator.New(config)
@@ -178,6 +179,14 @@ func (s *serving) tlsConfig() *tls.Config {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return s.cert.get(), nil
 		}}
+}
+
+// word is a value of that line: in quotes if a program could not find its end otherwise.
+func word(value string) string {
+	if strings.ContainsAny(value, " \t\n\"") {
+		return strconv.Quote(value)
+	}
+	return value
 }
 
 // waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it cannot give yet.
