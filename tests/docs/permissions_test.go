@@ -26,7 +26,7 @@ func TestRightsOfThePagesAreTried(t *testing.T) {
 	for user, want := range map[string][]string{
 		"takes":     takes,
 		"changes":   append(subjects(group(`(?m)^\| changes tags [^|]*\| also (.*)$`, security)), takes...),
-		"auditor":   subjects(group(`(?s)user: auditor,.*?publish: \[(.*?)\]`, read(t, "docs/audit.md"))),
+		"auditor":   subjects(group(`(?s)user: auditor,.*?publish: \[(.*?)\]`, read(t, "docs/operate.md"))),
 		"generator": subjects(group(`(?s)user: generator,.*?publish: \[(.*?)\]\s+subscribe: \[ "leaf\.>", "\$SRV\.>" \]\s+allow_responses: true`, read(t, "docs/doctor.md"))),
 		"follows":   subjects(group(`(?s)\| from the stream \| to publish to (.*?)\. Not to `, events) + group(`\| with .--durable. \|(.*)`, events)),
 	} {
