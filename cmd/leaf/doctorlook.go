@@ -155,7 +155,7 @@ func jetStreamFinding(err error) finding {
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		f.Fix = "run leaf doctor as the user of the generators (docs/doctor.md#permissions-of-a-generator)"
+		f.Fix = "run leaf doctor as the user of the generators (SECURITY.md#followers-auditors-generators)"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
 		f.Found = "no server answers for JetStream: " + f.Found
