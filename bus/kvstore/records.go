@@ -371,12 +371,12 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 		return nil, err
 	case !ok:
 		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): "+
-			"see docs/cluster.md for what to do; no tag is created meanwhile",
+			"see docs/operate.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey), nil
 	case have.ID != own.ID:
 		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of "+
 			"installation %s: "+
-			"see docs/cluster.md for what to do; no tag is created meanwhile",
+			"see docs/operate.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID), nil
 	}
 	r.own.Store(&have) // with what was noted since

@@ -42,7 +42,7 @@ With --taken it also compares IDs that callers got. FILE has ranges, one a line,
 leaf get --ranges writes them. If you name one TAG, the lines are of that tag. Else each
 line begins with its tag and a space. "-" reads stdin.
 
-docs/audit.md has what each column and each contradiction means.`,
+docs/operate.md#audit has what each column and each contradiction means.`,
 		Example: `  leaf audit
   leaf audit order
   leaf audit --json > audit.json

@@ -89,7 +89,7 @@ for 5s:
 While it waits it prints on stderr what is wrong. It fails with exit status 1, and says
 what to do: at once if a stream has too few replicas, else after the time that you
 give (default 5m).
-docs/cluster.md says what it cannot know.`,
+docs/operate.md says what it cannot know.`,
 		Example: `  leaf doctor
   leaf doctor -s nats://10.0.0.5:4222 --data-dir /var/lib/leaf --json
   leaf doctor --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181

@@ -77,7 +77,7 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 			return "", err
 		}
 		return "", advise("run leaf doctor as the user of the generators, and give that user these permissions "+
-			"(docs/doctor.md)",
+			"(SECURITY.md)",
 			"a generator of this user fails, because it may not %s", strings.Join(denied, ", "))
 	}
 	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {

@@ -25,7 +25,7 @@ const (
 	// leaderAnswers is how long the leader of a stream may take for an answer.
 	leaderAnswers = 2 * time.Second
 
-	fixReplicas = "run at least three NATS servers with JetStream as one cluster (docs/cluster.md). If they are one: " +
+	fixReplicas = "run at least three NATS servers with JetStream as one cluster (docs/operate.md). If they are one: " +
 		"nats stream edit NAME --replicas 3, for each stream"
 	fixSpread = "in a cluster, generators move to other servers within a minute; if not, give each the addresses of " +
 		"several servers (--server), and make sure that it can reach them"
@@ -155,7 +155,7 @@ func jetStreamFinding(err error) finding {
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		f.Fix = "run leaf doctor as the user of the generators (docs/doctor.md#permissions-of-a-generator)"
+		f.Fix = "run leaf doctor as the user of the generators (SECURITY.md#followers-auditors-generators)"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
 		f.Found = "no server answers for JetStream: " + f.Found

@@ -120,7 +120,7 @@ func (d *doctor) installation(ctx context.Context, log *slog.Logger) (string, er
 	case err != nil:
 		return "", err
 	case !ok && hasTags(d.look.stream("KV_"+bus.BucketTags)):
-		return "", advise("write the record again, as docs/cluster.md says",
+		return "", advise("write the record again, as docs/operate.md says",
 			"JetStream has tags, but lost the record of the installation")
 	case !ok:
 		return "this NATS has no installation yet: the first generator makes it, " +

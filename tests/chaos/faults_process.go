@@ -72,7 +72,7 @@ var processFaults = []*fault{
 		},
 	},
 	{
-		// The loop of docs/cluster.md, "Restart machines one after the other".
+		// The loop of docs/operate.md, "Restart machines one after the other".
 		name: "rolling-redundant", about: "rolling, each when leaf doctor --wait says so", weight: 1, alone: true,
 		strike: func(s *strike) {
 			s.awaitRedundant()
@@ -220,7 +220,7 @@ func (s *strike) awaitRedundant() {
 	}
 }
 
-// spared demands that no call failed since a moment, because only generators were stopped (docs/cluster.md). It does
+// spared demands that no call failed since a moment, because only generators were stopped (docs/operate.md). It does
 // not count calls over HTTP, because a generator may not listen, and calls that ran out of time, because the machine
 // may be busy.
 func (s *strike) spared(since time.Time) {
