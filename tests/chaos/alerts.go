@@ -90,9 +90,9 @@ func (s *episodes) forgetNode(node string) {
 // hasEnd reports whether the end of all faults ends alerts of a type.
 func hasEnd(alert string) bool {
 	return !slices.Contains([]string{
-		"leaf.worker.ending",  // it lasts until the layout of snowflakes changes
-		"leaf.segment.ending", // until an operator raises the limit
-		"leaf.tag.shadowed",   // until an operator removes the row
+		"leaf.worker.ending",                                   // it lasts until the layout of snowflakes changes
+		"leaf.segment.ending",                                  // until an operator raises the limit
+		"leaf.tag.shadowed",                                    // until an operator removes the row
 		"leaf.disk.low", "leaf.replicas.few", "leaf.clock.off", // of this machine, or until an operator acts
 	}, alert)
 }
