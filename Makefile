@@ -79,7 +79,7 @@ vuln:
 		echo 'govulncheck cannot be had from here: vulnerabilities are not checked'; \
 	else exit $$status; fi
 
-bench: deps ## the tables of docs/speed.md
+bench: deps ## speed, beside baselines
 	$(GO) run ./tests/bench
 
 fuzz: ## each decoder for FUZZTIME

@@ -47,9 +47,13 @@ type poll struct {
 	warned  bool                 // of rows that cannot be served
 }
 
+// repeatLog is how often the log says again that polls fail. They are tried each second.
+const repeatLog = time.Minute
+
 // run polls until the allocator is closed.
 func (p *poll) run() {
 	p.ahead, p.missing, p.shadows = make(map[string]int64), make(map[string]time.Time), make(map[string]bool)
+	var logged time.Time // when the log last said that it failed; zero: it does not
 	for synced, lost := false, false; ; {
 		wait := p.cfg.Refresh
 		ctx, cancel := context.WithTimeout(p.ctx, max(p.cfg.Refresh, attemptTimeout))
@@ -80,7 +84,10 @@ func (p *poll) run() {
 		}
 		cancel()
 		p.polled.Store(err == nil && !p.doubted)
-		if err != nil && p.ctx.Err() == nil {
+		if err == nil {
+			logged = time.Time{}
+		} else if p.ctx.Err() == nil && time.Since(logged) >= repeatLog {
+			logged = time.Now()
 			p.cfg.Log.Warn("the rows of the database cannot be compared with the records; trying again", "error", err)
 		}
 		if !pause(p.ctx, wait, nil) {

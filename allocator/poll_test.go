@@ -3,6 +3,8 @@ package allocator_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -311,14 +313,18 @@ func TestDoubt(t *testing.T) {
 }
 
 // TestPollFails: a database that is away, or is not this installation's, changes nothing, and the generator says that
-// it is not ready.
+// it is not ready. It is tried each second, and the log says so once a minute.
 func TestPollFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.numbers.SetErr(errAway)
 		w.sql("order", 30)
-		g := w.join("one").start()
+		var log strings.Builder
+		g := w.join("one", func(c *allocator.Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }).start()
 		polls(2)
+		if n := strings.Count(log.String(), "cannot be compared"); n < 2 || n > 4 {
+			t.Errorf("the log says %d times in two minutes that polls fail:\n%s", n, &log)
+		}
 		if g.Polled() || w.records.Snapshot()["order"].Revision != 0 {
 			t.Errorf("polled: %v, the record is %+v", g.Polled(), w.record("order"))
 		}

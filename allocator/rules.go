@@ -33,9 +33,11 @@ type Quota struct {
 
 // ParseQuota reads 1000/s, 1000, none or 0. The error matches [ErrBadValue].
 func ParseQuota(text string) (q Quota, err error) {
-	if q.PerSecond, err = parseRule("quota", strings.TrimSuffix(text, "/s")); err == nil {
-		_, err = Rules{}.With(RulesChange{Quota: &q})
+	if q.PerSecond, err = parseRule("quota", strings.TrimSuffix(text, "/s")); err != nil {
+		return q, fmt.Errorf("%w: the quota %s is no number of IDs a second, such as 1000/s, or none", ErrBadValue,
+			quote(text))
 	}
+	_, err = Rules{}.With(RulesChange{Quota: &q})
 	return q, err
 }
 

@@ -98,6 +98,8 @@ func ParseTag(text string, maxStep int64) (Tag, error) {
 	if err == nil && hasStep {
 		if t.Step, err = strconv.ParseInt(digits, 10, 64); err == nil {
 			err = CheckStep(t.Step, maxStep)
+		} else {
+			err = fmt.Errorf("%w: step %s is not a whole number", ErrBadValue, quote(digits))
 		}
 	}
 	if err != nil {

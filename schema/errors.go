@@ -131,7 +131,7 @@ func withAdvice(err error) error {
 	_, authority := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case authority:
-		what = "name the authority that signed the server's certificate with --mysql-tlsca (docs/mysql.md)"
+		what = "name the authority that signed the server's certificate with --mysql-tlsca (docs/stores.md)"
 	case errors.Is(err, mysql.ErrNoTLS):
 		what = "switch TLS on in the server, or leave it out of the DSN"
 	case errors.Is(err, mysql.ErrCleartextPassword), errors.Is(err, mysql.ErrNativePassword),

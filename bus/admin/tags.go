@@ -64,7 +64,7 @@ type (
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
 		Tags []TagRecord `json:"tags"`
-		// Unserved are records that cannot be served. Other programs made them.
+		// Unserved are records that cannot be served: they are damaged, of a newer version, or other programs made them.
 		Unserved []UnservedTag `json:"unserved,omitempty"`
 		Next     string        `json:"next"` // After of the next page; empty: this was the last
 	}
@@ -76,7 +76,7 @@ type (
 	// TagRecord is a tag as users see it, and the reply to a change: the new record, or the last one of a deleted tag.
 	TagRecord struct {
 		Tag         string    `json:"tag"`
-		MaxID       bus.ID    `json:"max_id"`
+		MaxID       bus.ID    `json:"max_id,omitzero"` // 0 only of a record that cannot be used
 		Step        int64     `json:"step"`
 		Description string    `json:"description"`
 		Updated     time.Time `json:"updated"`

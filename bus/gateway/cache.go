@@ -7,20 +7,16 @@ import (
 )
 
 const (
-	// fresh is how long an answer is reused: however many viewers there are, the question
-	// is asked once a second.
-	fresh = time.Second
-	// An answer that takes much work is reused for costly times as long as it took, up to
-	// staleness. Otherwise viewers would take the time that IDs need.
-	costly    = 20
-	staleness = 10 * time.Second
+	// stateKept is how long the states of generators are reused, and listKept a page or a record of tags: however many
+	// viewers there are, one question is asked in that time. Of many tags a list takes the time that IDs need.
+	stateKept = time.Second
+	listKept  = 5 * time.Second
 )
 
-// shared is an answer that all callers share while it is fresh. Its methods are safe for
-// concurrent use.
+// shared is an answer that all callers share for some time. Its methods are safe for concurrent use.
 type shared[T any] struct {
-	ask    func() T
-	costly bool
+	ask  func() T
+	keep time.Duration
 
 	// turn holds a value while a caller asks; the others wait for the same answer. (In the
 	// tests' virtual time, which stands still while a mutex is waited for, it must be a channel.)
@@ -29,29 +25,21 @@ type shared[T any] struct {
 	until time.Time
 }
 
-func newShared[T any](ask func() T) *shared[T] {
-	return &shared[T]{ask: ask, turn: make(chan struct{}, 1)}
-}
-
-func newCostly[T any](ask func() T) *shared[T] {
-	return &shared[T]{ask: ask, costly: true, turn: make(chan struct{}, 1)}
+func newShared[T any](keep time.Duration, ask func() T) *shared[T] {
+	return &shared[T]{ask: ask, keep: keep, turn: make(chan struct{}, 1)}
 }
 
 func (s *shared[T]) get() T {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	if begun := time.Now(); !begun.Before(s.until) {
+	if !time.Now().Before(s.until) {
 		s.value = s.ask()
-		now, keep := time.Now(), fresh
-		if s.costly {
-			keep = min(max(fresh, costly*now.Sub(begun)), staleness)
-		}
-		s.until = now.Add(keep)
+		s.until = time.Now().Add(s.keep)
 	}
 	return s.value
 }
 
-// answers keeps the answers to costly questions, and shares each among all callers with
+// answers keeps the answers to questions about tags, and shares each among all callers with
 // the same question. It keeps at most a given number. Its methods are safe for concurrent
 // use.
 type answers[K comparable, T any] struct {
@@ -81,7 +69,7 @@ func (a *answers[K, T]) to(key K) *shared[result[T]] {
 		if len(a.of) >= a.most {
 			clear(a.of)
 		}
-		answer = newCostly(func() (r result[T]) {
+		answer = newShared(listKept, func() (r result[T]) {
 			ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
 			defer cancel()
 			r.value, r.err = a.ask(ctx, key)

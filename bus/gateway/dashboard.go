@@ -9,7 +9,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"io/fs"
-	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -24,8 +23,6 @@ import (
 const (
 	// viewTimeout bounds the questions to the bus for one view.
 	viewTimeout = 5 * time.Second
-	// patience is how long a generator counts as running after its last answer.
-	patience = 10 * time.Second
 	// maxSearches is how many requests for lists are under way at a time; others wait.
 	maxSearches = 2
 	// maxPages is how many pages are remembered.
@@ -41,9 +38,7 @@ type views struct {
 	c        *admin.Client
 	feed     *feed
 	overview *shared[overview]
-	latest   *shared[feedView]
-	heard    map[string]time.Time // when each generator last answered; used by latestEvents alone
-	ending   []string             // the tags that end first, as the last overview knows them; used by askAll alone
+	ending   []string // the tags that end first, as the last overview knows them; used by askAll alone
 
 	searches turns // lists
 
@@ -54,11 +49,11 @@ type views struct {
 func newViews(cfg Config) *views {
 	c := admin.NewClient(cfg.Conn)
 	v := &views{
-		g: cfg.Generator, c: c, feed: newFeed(cfg.Conn, cfg.JS), heard: make(map[string]time.Time),
+		g: cfg.Generator, c: c, feed: &feed{nc: cfg.Conn, js: cfg.JS},
 		pages: newAnswers(maxPages, c.Tags), records: newAnswers(maxRecords, c.Tag),
 		searches: make(turns, maxSearches),
 	}
-	v.overview, v.latest = newShared(v.askAll), newShared(v.latestEvents)
+	v.overview = newShared(stateKept, v.askAll)
 	return v
 }
 
@@ -67,7 +62,7 @@ func (v *views) register(mux *http.ServeMux) {
 		write(w, http.StatusOK, v.overview.get())
 	})
 	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) {
-		write(w, http.StatusOK, v.latest.get())
+		write(w, http.StatusOK, v.latestEvents())
 	})
 	mux.HandleFunc("/dashboard/tags", v.searches.bound(v.tags))
 	mux.HandleFunc("/dashboard/workers", v.searches.bound(v.workers))
@@ -117,6 +112,8 @@ type overview struct {
 	Nodes   []admin.State `json:"nodes"`
 	// Lost are generators that did not answer and that another one reports as lost.
 	Lost []admin.LostNode `json:"lost"`
+	// Causes are what is wrong, as the generators find it.
+	Causes []admin.Cause `json:"causes"`
 	// Ending is what all generators have of the tags that end first.
 	Ending []tagBuffers `json:"ending"`
 }
@@ -143,32 +140,17 @@ func (v *views) askAll() overview {
 		o.Nodes = append(o.Nodes, own)
 	}
 	o.Lost = append([]admin.LostNode{}, admin.LostNodes(o.Nodes)...) // [] if there are none
+	o.Causes = admin.Causes(o.Nodes)
 	return o
 }
 
-// latestEvents returns the latest events and alerts, and why some may be missing.
+// latestEvents returns the latest events, and why some may be missing.
 func (v *views) latestEvents() feedView {
-	view := v.feed.view(v.running())
-	view.group(v.overview.get().Nodes, time.Now())
+	view := feedView{Events: v.feed.latest()}
 	if why := v.g.Readiness().Reasons["bus"]; why != "" {
 		view.Problem = "New events do not arrive: " + why
 	}
 	return view
-}
-
-// running returns a function that reports whether a generator runs, or nil if that is not
-// known.
-func (v *views) running() func(node string) bool {
-	all := v.overview.get()
-	if all.Problem != "" {
-		return nil
-	}
-	now := time.Now()
-	for i := range all.Nodes { // by index: states are large
-		v.heard[all.Nodes[i].Node] = now
-	}
-	maps.DeleteFunc(v.heard, func(_ string, at time.Time) bool { return now.Sub(at) > patience })
-	return func(node string) bool { return !v.heard[node].IsZero() }
 }
 
 // workers answers with a page of the workers.

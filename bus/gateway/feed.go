@@ -2,10 +2,8 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,94 +14,44 @@ import (
 )
 
 const (
-	// lookBack is how old alerts may be when the feed begins.
-	lookBack = 7 * 24 * time.Hour
 	// maxShown is how many events are shown.
 	maxShown = 100
-	// feedPause is the pause before the feed follows the events again after an error;
-	// problemShown is how long the error is shown.
-	feedPause    = time.Second
-	problemShown = 10 * time.Second
+	// feedPause is the pause before the feed asks the stream for earlier events again.
+	feedPause = time.Second
 )
 
-// feed keeps the latest events and alerts of all generators. It hears events live, and
-// reads alerts and their ends from the stream too, if there is one. So it knows those from
-// before its start, and hears new ones while the stream is unavailable. Its methods are
-// safe for concurrent use.
+// feed keeps the latest events of all generators. It hears them as they are published, also while the stream is away,
+// and reads the last ones before that from the stream. Its methods are safe for concurrent use.
 type feed struct {
 	nc *nats.Conn
 	js jetstream.JetStream
 
-	mu       sync.Mutex
-	events   []event // the newest last
-	alerts   alerts
-	position int // in the stream, of the last event that was read
-	problem  string
-	when     time.Time // of the problem
-}
-
-// event is an event as the dashboard shows it.
-type event struct {
-	ID       string          `json:"id"`
-	Time     time.Time       `json:"time"`
-	Severity string          `json:"severity"`
-	Type     string          `json:"type"`
-	Key      string          `json:"key"`
-	Node     string          `json:"node"`
-	Body     json.RawMessage `json:"body"`
-
-	body any // Body as a type of package events
+	mu     sync.Mutex
+	events []events.Event // the newest last
 }
 
 // feedView is what the dashboard shows of the feed.
 type feedView struct {
-	Problem string      `json:"problem"`
-	Lasting int         `json:"lasting"` // all lasting alerts, without those with Gone
-	Gone    int         `json:"gone"`    // those of generators that do not answer
-	Causes  []causeView `json:"causes"`  // of all these, the most urgent first
-	Ended   int         `json:"ended"`   // alerts that ended
-	Past    []notice    `json:"past"`    // the latest of those
-	Events  []event     `json:"events"`  // the newest first
-
-	// Alerts are all alerts: the lasting first, then those with Gone, then the ended; the newest of each first.
-	Alerts []notice `json:"-"`
+	Problem string         `json:"problem"`
+	Events  []events.Event `json:"events"` // the newest first
 }
 
-func newFeed(nc *nats.Conn, js jetstream.JetStream) *feed {
-	return &feed{nc: nc, js: js, alerts: alerts{of: make(map[string]map[episode]*notice)}}
-}
-
-// run follows the events until the context is done.
+// run hears the events until the context is done.
 func (f *feed) run(ctx context.Context) {
-	begun := time.Now()
-	var both sync.WaitGroup
-	both.Go(func() { f.follow(ctx, f.addLive, events.Live()) })
-	both.Go(func() { f.follow(ctx, f.addStored, events.Episodes(), events.Since(begun.Add(-lookBack))) })
-	both.Wait()
-}
-
-// follow takes in events, and begins again after an error. It shows the second error in a
-// row: at the first start of an installation the stream does not exist yet.
-func (f *feed) follow(ctx context.Context, take func(events.Event), opts ...events.Option) {
-	for failures := 0; ; {
-		begun := time.Now()
-		var failed error
-		for e, err := range events.Follow(ctx, f.nc, append(opts, events.JetStream(f.js))...) {
-			switch {
-			case errors.Is(err, events.ErrNotAnEvent): // only this message
-			case err != nil:
-				failed = err
-			default:
-				take(e)
-			}
+	sub, err := f.nc.Subscribe(events.Subjects, func(m *nats.Msg) {
+		if e, err := events.Parse(m.Subject, m.Header, m.Data); err == nil {
+			f.add(func(kept []events.Event) []events.Event { return append(kept, e) })
 		}
-		if failures++; time.Since(begun) > problemShown {
-			failures = 0
-		}
-		if failures > 1 && failed != nil {
-			f.mu.Lock()
-			f.problem, f.when = explain(failed), time.Now()
-			f.mu.Unlock()
+	})
+	if err != nil { // the connection is closed
+		return
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for {
+		earlier, err := f.stored(ctx)
+		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) { // the first event makes the stream
+			f.add(func(kept []events.Event) []events.Event { return append(earlier, kept...) })
+			break
 		}
 		select {
 		case <-ctx.Done():
@@ -111,70 +59,53 @@ func (f *feed) follow(ctx context.Context, take func(events.Event), opts ...even
 		case <-time.After(feedPause):
 		}
 	}
+	<-ctx.Done()
 }
 
-// addLive takes in an event that was heard live.
-func (f *feed) addLive(e events.Event) {
-	shown := show(e)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	// While the stream is unavailable an event is published again and again.
-	if !slices.ContainsFunc(f.events, func(e event) bool { return e.ID == shown.ID }) {
-		if len(f.events) == maxShown {
-			f.events = f.events[:copy(f.events, f.events[1:])]
-		}
-		f.events = append(f.events, shown)
+// stored reads the last events of the stream.
+func (f *feed) stored(ctx context.Context) (found []events.Event, err error) {
+	ctx, cancel := context.WithTimeout(ctx, viewTimeout)
+	defer cancel()
+	stream, err := f.js.Stream(ctx, events.Stream)
+	if err != nil {
+		return nil, err
 	}
-	f.alerts.add(e, 0)
-}
-
-// addStored takes in an event from the stream. If the stream is read again, the events get
-// new positions, in the same order.
-func (f *feed) addStored(e events.Event) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.position++
-	f.alerts.add(e, f.position)
-}
-
-func show(e events.Event) event {
-	return event{e.ID, e.Time, e.Severity, e.Type, e.Key, nodeOf(e), e.Data, e.Body}
-}
-
-// nodeOf is the generator that an event is about. Any of its peers may have published that it is lost, or was.
-func nodeOf(e events.Event) string {
-	if strings.HasPrefix(e.Type, "leaf.node.") {
-		return e.Key
+	last := stream.CachedInfo().State.LastSeq
+	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(last, maxShown) - maxShown + 1})
+	if err != nil {
+		return nil, err
 	}
-	return strings.TrimPrefix(e.Source, "/leaf/")
-}
-
-// explain is the text of an error for people.
-func explain(err error) string {
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return "No events are stored yet: a generator creates the stream " + events.Stream + " for its first event"
+	batch, err := consumer.FetchNoWait(maxShown)
+	if err != nil {
+		return nil, err
 	}
-	return err.Error()
-}
-
-// view returns what the feed knows now. running reports whether a generator runs; nil:
-// that is not known.
-func (f *feed) view(running func(node string) bool) feedView {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	v := feedView{Alerts: f.alerts.all(running), Events: append([]event{}, f.events...)}
-	slices.Reverse(v.Events)
-	if time.Since(f.when) < problemShown {
-		v.Problem = f.problem
-	}
-	for _, n := range v.Alerts {
-		switch {
-		case n.Gone:
-			v.Gone++
-		case n.Over.IsZero():
-			v.Lasting++
+	for m := range batch.Messages() {
+		if e, err := events.Parse(m.Subject(), m.Headers(), m.Data()); err == nil {
+			found = append(found, e)
 		}
 	}
-	slices.SortFunc(v.Alerts, func(x, y notice) int { return y.compare(x) })
-	return v
+	return found, batch.Error()
+}
+
+// add adds events, each once: while the stream is away, generators publish an event again and again.
+func (f *feed) add(more func(kept []events.Event) []events.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen := make(map[string]bool)
+	all := slices.DeleteFunc(more(f.events), func(e events.Event) bool {
+		again := seen[e.ID]
+		seen[e.ID] = true
+		return again
+	})
+	f.events = slices.Clone(all[max(0, len(all)-maxShown):])
+}
+
+// latest returns the latest events, the newest first.
+func (f *feed) latest() []events.Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	latest := append([]events.Event{}, f.events...)
+	slices.Reverse(latest)
+	return latest
 }

@@ -195,7 +195,7 @@ func (m *Metrics) EventPublished(what string) { m.events[what].Inc() }
 
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {
-	m.registry.MustRegister(stateCollector{newShared(g.State)})
+	m.registry.MustRegister(stateCollector{newShared(stateKept, g.State)})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             viewTimeout,
@@ -227,6 +227,10 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	const serving = "Whether the generator can answer with IDs of this kind, possibly only from memory: 1 or 0."
 	out.add("serving", serving, truth(s.Segment), "kind", generator.SegmentKind.String())
 	out.add("serving", serving, truth(s.Snowflake), "kind", generator.SnowflakeKind.String())
+	for _, f := range s.Findings {
+		out.add("finding", "1 for each kind of what the generator finds to be wrong, as leaf doctor prints it; absent: nothing "+
+			"of that kind.", 1, "kind", f.Kind, "severity", string(f.Severity))
+	}
 	out.add("lost_nodes", "Other generators that this one does not hear, and that did not report that they end.",
 		float64(s.Counts.Lost))
 	out.add("waiting_requests", "Requests that wait now, for a segment, for time, or for the write of a strict tag.",

@@ -96,6 +96,14 @@ var mutations = []mutation{
 	{name: "a page may point its own name here", by: "TestHost", edits: []edit{{"admit.go",
 		"host == \"localhost\" || strings.HasSuffix", "strings.Contains(host, \"localhost\") || strings.HasSuffix"}}},
 
+	// What operators see.
+	{name: "events from before the start are not shown", by: "TestFeed", edits: []edit{{"feed.go",
+		"return append(earlier, kept...) })", "return append(kept, earlier[:0]...) })"}}},
+	{name: "an event that is published again is shown again", by: "TestFeed", edits: []edit{{"feed.go",
+		"		again := seen[e.ID]\n", "		again := seen[e.ID] && false\n"}}},
+	{name: "the oldest events of the stream are shown", by: "TestFeed", edits: []edit{{"feed.go",
+		"OptStartSeq: max(last, maxShown) - maxShown + 1})", "OptStartSeq: min(last, 1)})"}}},
+
 	// What callers can hold.
 	{name: "a body of any size is read", by: "TestBodies", edits: []edit{{"admit.go",
 		"r.ContentLength > maxBody || r.ContentLength < 0:", "r.ContentLength < 0:"}}},

@@ -101,6 +101,9 @@ func New(cfg Config) *Server {
 	if cfg.Tokens == nil {
 		cfg.Tokens = func() Tokens { return Tokens{} }
 	}
+	if cfg.JS == nil {
+		cfg.JS, _ = jetstream.New(cfg.Conn) // fails for options alone
+	}
 	s := &Server{cfg: cfg, addr: addr.String(), limits: defaultLimits, views: newViews(cfg)}
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		s.local = tcp.IP.IsLoopback()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -209,12 +210,39 @@ func decode[Req any](data []byte) (Req, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&req); err != nil {
-		return req, badRequest("the body cannot be read: %v", err)
+		return req, badRequest("the body cannot be read: %s", unreadable(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return req, badRequest("more follows the JSON object")
 	}
+	var names map[string]json.RawMessage
+	_ = json.Unmarshal(data, &names)
+	for name := range names { // encoding/json ignores the case of letters
+		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" {
+			return req, badRequest("unknown field %s: names are in small letters", wire.Quote([]byte(name)))
+		}
+	}
 	return req, nil
+}
+
+// unreadable says in the words of JSON why a body cannot be read.
+func unreadable(err error) string {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	want := "an object"
+	switch wrong.Type.Kind() {
+	case reflect.Int, reflect.Int64:
+		want = "a whole number"
+	case reflect.String, reflect.Pointer: // a time such as 15m
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	case reflect.Slice:
+		want = "a list"
+	}
+	return fmt.Sprintf("%s is a %s, not %s", wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:], wrong.Value, want)
 }
 
 // maxPage is the most entries of a list.

@@ -2,12 +2,15 @@ package generator
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -15,6 +18,8 @@ import (
 const (
 	// degradedStart is how long NATS may catch up with its cluster after a start before that raises an alert.
 	degradedStart = 10 * time.Second
+	// formTime is how long a new cluster and its first generator may take until the store is open and a worker is held.
+	formTime = 15 * time.Second
 	// recordsPatience is how long the records may be unavailable before that raises an alert, and passingTrouble how long
 	// what often passes may last.
 	recordsPatience = time.Second
@@ -94,13 +99,13 @@ func (g *Generator) conditions() []*condition {
 			alert: func(err error, since time.Time) any {
 				return events.RegistryUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
 			}},
-		{kind: "segment.waiting", patience: passingTrouble, why: func(time.Time) error {
+		{kind: "store.waiting", patience: formTime, why: func(time.Time) error {
 			if why := g.phase.unready.Load(); why != nil && !g.phase.prepared.Load() {
 				return *why
 			}
 			return nil
 		}},
-		{kind: "worker.missing", patience: passingTrouble, why: func(time.Time) error {
+		{kind: "worker.missing", patience: passingTrouble, start: formTime, why: func(time.Time) error {
 			if err := g.snowflakes.healthy(); !errors.Is(err, snowflake.ErrClockBackwards) {
 				return err
 			}
@@ -148,7 +153,11 @@ func (a *alerts) judge(now time.Time, c *condition) {
 		group, what, _ := strings.Cut(c.kind, ".")
 		a.findings.publish(group+".recovered", node, events.Recovered{Node: node, Episode: what})
 	case begins:
-		a.cfg.Log.Error(c.kind, "error", err, "fix", kinds[c.kind].do)
+		level := slog.LevelError
+		if kinds[c.kind].severity == admin.Warning {
+			level = slog.LevelWarn
+		}
+		a.cfg.Log.Log(context.Background(), level, c.kind, "error", err, "fix", kinds[c.kind].do)
 		if c.alert != nil {
 			a.findings.publish(c.kind, node, c.alert(err, c.since))
 		}

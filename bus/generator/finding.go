@@ -33,29 +33,36 @@ var kinds = map[string]struct {
 		"than refills; a larger step helps against these"},
 	failedKind: {admin.Problem, "the text names what refuses the refill: fix it there. Leave the " +
 		"generators running, because they have the IDs in memory"},
-	"segment.regressed": {admin.Warning, "find out why the store went backwards: a restore, or a failover that lost writes"},
-	"segment.ending":    {admin.Warning, "raise the limit with leaf tag set TAG --limit N, or use another tag"},
-	"segment.waiting":   {admin.Critical, "bring back what the text names: until then this generator has no IDs of tags"},
+	"segment.regressed": {admin.Warning, "find out why the store went backwards: a restore, or a failover that " +
+		"lost writes"},
+	"segment.ending": {admin.Warning, "raise the limit with leaf tag set TAG --limit N, or use another tag"},
+	"store.waiting": {admin.Critical, "bring back what the text names: until then this generator has no " +
+		"IDs of tags"},
 	"tag.damaged": {admin.Problem, "restore the record from a backup, or create the tag again with a max_id above all " +
 		"its IDs: leaf tag add TAG --max-id N"},
 	"tag.shadowed": {admin.Warning, "delete that row of leaf_alloc, or choose another name for it"},
 	"database.unavailable": {admin.Problem, "bring the database back, or the way to it. Leave the generators running, " +
 		"because they have the IDs in memory"},
-	"records.unavailable": {admin.Problem, "bring JetStream back: start the NATS servers that are away, or make room on " +
-		"their disks. If records are lost, restore them from a backup. Leave the generators running"},
+	"records.unavailable": {admin.Problem, "do what the text says. Else start the NATS servers that are away, or, if " +
+		"records are lost, restore them from a backup. Leave the generators running"},
 	"registry.unavailable": {admin.Problem, "bring the registry of workers back. Snowflakes go on until the worker's " +
 		"reservation ends"},
-	"events.unavailable": {admin.Warning, "make room for the stream LEAF_EVENTS, or start the NATS servers that keep it. " +
+	"events.unavailable": {admin.Warning, "make room for the stream LEAF_EVENTS, or start the NATS servers " +
+		"that keep it. " +
 		"No alert is stored until then"},
-	"keys.lost": {admin.Critical, "create no opaque tag, restart no generator, and restore the bucket LEAF_KEYS from a " +
+	"keys.lost": {admin.Critical, "create no opaque tag, restart no generator, and restore the bucket " +
+		"LEAF_KEYS from a " +
 		"backup"},
 	"nats.degraded": {admin.Problem, "start the NATS servers that are away, or make room on the disk of this one"},
-	"nats.unheard": {admin.Critical, "see that the NATS server runs, that no firewall is between, and that the user of " +
+	"nats.unheard": {admin.Critical, "see that the NATS server runs, that no firewall is between, and that the " +
+		"user of " +
 		"the generators has its rights"},
-	"replicas.few": {admin.Warning, "run at least three NATS servers with JetStream as one cluster, and give each stream " +
+	"replicas.few": {admin.Warning, "run at least three NATS servers with JetStream as one cluster, and give " +
+		"each stream " +
 		"of Leafbus three replicas: nats stream edit NAME --replicas 3"},
 	"disk.low": {admin.Problem, "make room on the disk of the data folder. A full disk stops all writes"},
-	"folder.temporary": {admin.Warning, "keep the data folder on a volume that lasts, such as a PersistentVolume: without " +
+	"folder.temporary": {admin.Warning, "keep the data folder on a volume that lasts, such as a " +
+		"PersistentVolume: without " +
 		"it each restart is a new generator, and the last one counts as lost"},
 	"clock.backwards": {admin.Problem, "set the clock right, slowly: check NTP on that machine"},
 	"clock.skewed":    {admin.Problem, "check NTP on that machine. If its clock is right, it was wrong in the last run"},
@@ -64,9 +71,10 @@ var kinds = map[string]struct {
 	"worker.lost":     {admin.Problem, "find out what removed the record, or who else uses this registry"},
 	"worker.expiring": {admin.Problem, "bring the registry of workers back before the reservation ends"},
 	"worker.ending":   {admin.Warning, "plan a new installation with another layout or epoch: leaf layout"},
-	"node.stale":      {admin.Warning, "bring the store back, so that the generator can read which max_id operators have set"},
-	"node.lost": {admin.Problem, "start it again with its data folder. If it is gone for good, release its worker: " +
-		"leaf workers release N"},
+	"node.stale": {admin.Warning, "bring the store back, so that the generator can read which max_id " +
+		"operators have set"},
+	"node.lost": {admin.Problem, "start it again with its data folder. If it is gone for good: leaf nodes forget NODE, " +
+		"and to free its worker leaf workers release N"},
 }
 
 // describe says how bad something is, and what it is.
@@ -136,6 +144,11 @@ type bundle struct {
 	dry    map[string]bool // the tags, workers or nodes that it is about; true: a tag with too few IDs
 }
 
+// ofTag reports whether the key is a tag.
+func (a about) ofTag() bool {
+	return strings.HasPrefix(a.kind, "segment.") || strings.HasPrefix(a.kind, "tag.")
+}
+
 // add adds an episode. own: it is of the cause's own kind, so it says what is wrong.
 func (b *bundle) add(at about, o opened, own bool, node string) {
 	worst := o.severity
@@ -146,7 +159,7 @@ func (b *bundle) add(at about, o opened, own bool, node string) {
 		b.opened, b.own = o, true
 	}
 	b.severity = worst
-	if at.key == node {
+	if at.key == node && !at.ofTag() { // about the generator itself
 		return
 	}
 	b.dry[at.key] = b.dry[at.key] || at.kind == starvedKind

@@ -43,6 +43,8 @@ func TestFindings(t *testing.T) {
 		"requests in vain beside a store that works": {[]any{starved("a"), failed("b")}, []string{
 			"critical segment.starved a 1: memory has too few IDs, and no other generator has them",
 			"problem segment.refill_failed b 1: no route. Tags that live on the IDs in memory: 1, the first for 1m40s"}},
+		"a tag with the name of its generator": {[]any{failed("n")},
+			[]string{"problem segment.refill_failed n 1: no route. Tags that live on the IDs in memory: 1, the first for 1m40s"}},
 		"all is over": {[]any{failed("a"), starved("a"), over("a", "refill_failed"), over("a", "starved")}, nil},
 		"one range at two generators": {[]any{allocator.Regressed{Tag: "a", Action: allocator.Advanced},
 			allocator.Regressed{Tag: "a", Action: allocator.Dropped, InDoubt: bus.Range{First: 3, Last: 5}}},

@@ -105,7 +105,7 @@ func (m *membership) mayCreate(ctx context.Context) error {
 		}
 		if b.Installation != "" {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, "+
-				"but bucket %s has no record. See docs/cluster.md for what to do; for a new installation, first stop all "+
+				"but bucket %s has no record. See docs/operate.md for what to do; for a new installation, first stop all "+
 				"generators of %s",
 				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
 		}
@@ -115,7 +115,7 @@ func (m *membership) mayCreate(ctx context.Context) error {
 	}
 	if witness.Witness != "" {
 		return fmt.Errorf("%w: waiting for the record of installation %s: the data folder of %s names it, "+
-			"and this NATS has no installation. Run `leaf restore FILE` (docs/cluster.md), or stop %s if it does not belong "+
+			"and this NATS has no installation. Run `leaf restore FILE` (docs/operate.md), or stop %s if it does not belong "+
 			"here. "+
 			"--new-installation begins a new one at 1",
 			allocator.ErrUnavailable, witness.Witness, witness.Node, witness.Node)

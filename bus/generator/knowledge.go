@@ -48,7 +48,7 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 			if installation != "" && page.Installation != "" && page.Installation != installation {
 				return k, fmt.Errorf("the generator %s on this NATS is of installation %s, and the backup is of "+
 					"installation %s: name the right --server and account. If it was created after a loss of all data "+
-					"folders, see docs/cluster.md", page.Node, page.Installation, installation)
+					"folders, see docs/operate.md", page.Node, page.Installation, installation)
 			}
 			k.Nodes = append(k.Nodes, page.Node)
 			for _, t := range page.Tags {

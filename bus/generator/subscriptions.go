@@ -65,7 +65,7 @@ func refusedSubscription(nc *nats.Conn, err error) error {
 	}
 	if subject, ok := wire.DeniedSubscription(err); ok {
 		return fmt.Errorf("NATS refuses the subscription to %s: "+
-			"give the user of the generators the permissions in docs/doctor.md, and restart this generator (%w)",
+			"give the user of the generators the permissions in SECURITY.md, and restart this generator (%w)",
 			subject, err)
 	}
 	return nil
@@ -94,7 +94,7 @@ func mayAnswer(nc *nats.Conn) error {
 	}
 	if err := wire.PublishDenied(nc, before, func(s string) bool { return s == reply }); err != nil {
 		return fmt.Errorf("NATS refuses answers to callers: "+
-			"give the user of the generators allow_responses, as in docs/doctor.md (%w)", err)
+			"give the user of the generators allow_responses, as in SECURITY.md (%w)", err)
 	}
 	return nil
 }

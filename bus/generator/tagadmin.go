@@ -66,7 +66,11 @@ func (t *tagAdmin) list(ctx context.Context, req admin.PageRequest) (admin.TagsP
 	entries := make([]admin.UnservedTag, len(tags))
 	for i, tag := range tags {
 		entries[i].TagRecord = record(tag)
-		err := cmp.Or(allocator.CheckTag(tag.Name), allocator.CheckStepOf(tag.Order, tag.Step, allocator.LimitStep))
+		err := allocator.CheckTag(tag.Name)
+		if err == nil && tag.MaxID == 0 { // its record cannot be used: why?
+			_, err = t.alloc.Load(ctx, tag.Name)
+		}
+		err = cmp.Or(err, allocator.CheckStepOf(tag.Order, tag.Step, allocator.LimitStep))
 		if err != nil {
 			entries[i].Problem = err.Error()
 		}
@@ -185,13 +189,14 @@ func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (ad
 	if err != nil {
 		return admin.TagRecord{}, err
 	}
-	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
+	made := record(s.Tag)
 	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
 		t.exchange.push(s)
 		t.publishTag("tag.created", s.Tag)
-		return record(s.Tag), nil
+	} else {
+		made, err = t.announce(ctx, "tag.created", s)
 	}
-	made, err := t.announce(ctx, "tag.created", s)
+	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
 	if err != nil {
 		return admin.TagRecord{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
 	}

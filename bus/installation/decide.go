@@ -50,12 +50,12 @@ var rules = []struct {
 	{free, away, anything, wait, ""},
 	{ours, free | tagsLeft, anything, wait, "waiting for the record of installation FOLDER, to which this data folder " +
 		"belongs: this NATS has no installation. It lost its state, or a single server became a cluster: run `leaf restore " +
-		"FILE` (docs/cluster.md), or, without a backup, start one generator with --adopt. Or it is another NATS: name the " +
+		"FILE` (docs/operate.md), or, without a backup, start one generator with --adopt. Or it is another NATS: name the " +
 		"right --server. For a new installation, give another --data-dir"},
 	{free, tagsLeft, anything, wait, "JetStream lost the installation's record (bucket " + bus.BucketInstallation +
 		", key " +
 		kvstore.InstallationKey + "), but bucket " + bus.BucketTags + " still has its tags. Write the record again " +
-		"(docs/cluster.md); for a new installation, delete bucket " + bus.BucketTags + " too"},
+		"(docs/operate.md); for a new installation, delete bucket " + bus.BucketTags + " too"},
 	{anything, others, anything, refuse,
 		"this data folder belongs to installation FOLDER, but this NATS is installation " +
 			"RECORD: name the right --server, or another --data-dir"},

@@ -145,7 +145,7 @@ func TestSentences(t *testing.T) {
 		"lost its state":      {"A", free, 0, 0, []string{"the record of installation A", "leaf restore", "--adopt", "--data-dir"}},
 		"other NATS":          {"A", others, 0, 0, []string{"installation A", "installation B", "--server"}},
 		"other configuration": {"", otherConfig, 0, 0, []string{"installation A", "--epoch"}},
-		"lost record":         {"", tagsLeft, 0, 0, []string{"lost the installation's record", "docs/cluster.md"}},
+		"lost record":         {"", tagsLeft, 0, 0, []string{"lost the installation's record", "docs/operate.md"}},
 		"their database":      {"", ours, others, 0, []string{"the database belongs to installation B", "this NATS is installation A", "--server", "--mysql", "free it"}},
 		"their database, new": {"", free, others, 0, []string{"the database belongs to installation B", "no installation yet", "free it"}},
 		"emptied database":    {"", ours, emptied, 0, []string{"installation A keeps its tags in another place (D;", "lost its state", "--mysql", "give it to A as D"}},

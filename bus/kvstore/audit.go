@@ -34,6 +34,10 @@ func AuditSource(c *admin.Client, js jetstream.JetStream) audit.Source {
 // readTags calls f with the record of a tag, or with those of all tags if tag is "".
 func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(audit.Record)) error {
 	b, err := findTags(ctx, Config{JS: js})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("bucket %s is not found, so this NATS account has no installation: name the right --server "+
+			"and account", bus.BucketTags)
+	}
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 		return b, err
 	case !ok:
 		return b, fmt.Errorf("this NATS account has no installation (bucket %s has no record), "+
-			"so there is nothing to back up: name the right --server and account, or see docs/cluster.md if "+
+			"so there is nothing to back up: name the right --server and account, or see docs/operate.md if "+
 			"JetStream lost the record",
 			bus.BucketInstallation)
 	}

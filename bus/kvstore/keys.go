@@ -167,23 +167,14 @@ func (k *Keys) agreed(ctx context.Context) ([]byte, error) {
 	}
 	if err == nil && held != nil && !bytes.Equal(held, master) {
 		err = fmt.Errorf("%w: bucket %s has a second master key: this generator goes on with the first one; "+
-			"see docs/security.md#when-keys-are-lost", allocator.ErrDamaged, bus.BucketKeys)
+			"see docs/operate.md#lost-keys", allocator.ErrDamaged, bus.BucketKeys)
 	}
 	return master, err
 }
 
 // errNoMaster: the bucket, or its record, is missing.
 var errNoMaster = fmt.Errorf("%w: JetStream lost the master key of opaque tags (bucket %s): restore the bucket "+
-	"from a backup, see docs/security.md#when-keys-are-lost", allocator.ErrDamaged, bus.BucketKeys)
-
-// HasMaster reports whether the bucket has a master key. It reads one record, and changes nothing.
-func HasMaster(ctx context.Context, cfg Config) (bool, error) {
-	_, err := NewKeys(cfg).read(ctx)
-	if errors.Is(err, errNoMaster) {
-		return false, nil
-	}
-	return err == nil, err
-}
+	"from a backup, see docs/operate.md#lost-keys", allocator.ErrDamaged, bus.BucketKeys)
 
 // read reads the master key from the leader of the bucket: another replica may not have it yet.
 func (k *Keys) read(ctx context.Context) ([]byte, error) {

@@ -78,6 +78,8 @@ func TestMutations(t *testing.T) {
 			"	case c.Description != tagsDescription:", "	case false:"}}},
 		{"a bucket that answers from any replica is used", "TestRecordsRefused", []edit{{"tagsbucket.go",
 			"	case c.AllowDirect || c.MirrorDirect:", "	case false:"}}},
+		{"an unfit bucket hides another one", "TestBucketsChange", []edit{{"records.go",
+			"; errors.Is(tags, allocator.ErrRefused) {", "; false && tags != nil {"}}},
 		{"a bucket with an age limit is used", "TestBucketRefused", []edit{{"bucket.go",
 			"case c.MaxAge > 0:", "case false:"}}},
 		{"the bucket of another installation is used", "TestRecordsRefused", []edit{{"tagsbucket.go",

@@ -314,7 +314,12 @@ func (r *Records) Unwritable() error {
 	if r.failures.Load() == r.overcome.Load() {
 		return nil
 	}
-	return fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, *r.failure.Load())
+	err := *r.failure.Load()
+	if full(err) {
+		return fmt.Errorf("%w: JetStream is full, so bucket %s cannot be written: raise the limit of the bucket, the "+
+			"account or the server, or make room on its disk: %w", allocator.ErrUnavailable, bus.BucketTags, err)
+	}
+	return fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, err)
 }
 
 // Err implements [allocator.Records].
@@ -357,16 +362,21 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 	switch {
 	case errors.Is(err, errOldLeader): // it may lead the tags, too
 		return err, nil
+	case errors.Is(err, allocator.ErrRefused): // somebody changed this bucket, and claims do not need it
+		if _, tags := findTags(ctx, r.cfg); errors.Is(tags, allocator.ErrRefused) {
+			return tags, nil
+		}
+		return fmt.Errorf("%w: %v", allocator.ErrUnavailable, err), nil
 	case err != nil:
 		return nil, err
 	case !ok:
 		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): "+
-			"see docs/cluster.md for what to do; no tag is created meanwhile",
+			"see docs/operate.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey), nil
 	case have.ID != own.ID:
 		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of "+
 			"installation %s: "+
-			"see docs/cluster.md for what to do; no tag is created meanwhile",
+			"see docs/operate.md for what to do; no tag is created meanwhile",
 			allocator.ErrUnavailable, own.ID, have.ID), nil
 	}
 	r.own.Store(&have) // with what was noted since

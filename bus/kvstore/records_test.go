@@ -218,6 +218,27 @@ func TestRecordsOfNoInstallation(t *testing.T) {
 	}
 }
 
+// Somebody gives the buckets an age limit while a generator runs. That of the installation's record does not hide that
+// of the tags, and alone it stops no claims.
+func TestBucketsChange(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	r := openRecordsOf(t, cfg)
+	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags} {
+		stream, err := cfg.JS.Stream(t.Context(), streamOf(bucket))
+		kit.Must(t, err)
+		config := stream.CachedInfo().Config
+		config.MaxAge = time.Hour
+		_, err = cfg.JS.UpdateStream(t.Context(), config)
+		kit.Must(t, err)
+		lost, err := r.look(t.Context())
+		if err != nil || lost == nil || !strings.Contains(lost.Error(), bucket+" has an age limit") ||
+			errors.Is(lost, allocator.ErrRefused) != (bucket == bus.BucketTags) {
+			t.Errorf("%s changed: %v, %v", bucket, lost, err)
+		}
+	}
+}
+
 // A bucket that generators would not make so is refused.
 func TestRecordsRefused(t *testing.T) {
 	t.Parallel()

@@ -248,7 +248,7 @@ func (in place) merge(r BackupRecord, has []byte, known map[string]int64) ([]byt
 		if has != nil && !bytes.Equal(has, r.Value) {
 			return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) is not the one of the backup, and two make "+
 				"the same IDs: "+
-				"see docs/security.md#when-keys-are-lost", allocator.ErrRefused, bus.BucketKeys)
+				"see docs/operate.md#lost-keys", allocator.ErrRefused, bus.BucketKeys)
 		}
 		return r.Value, nil
 	}

@@ -42,7 +42,7 @@ With --taken it also compares IDs that callers got. FILE has ranges, one a line,
 leaf get --ranges writes them. If you name one TAG, the lines are of that tag. Else each
 line begins with its tag and a space. "-" reads stdin.
 
-docs/audit.md has what each column and each contradiction means.`,
+docs/operate.md#audit has what each column and each contradiction means.`,
 		Example: `  leaf audit
   leaf audit order
   leaf audit --json > audit.json
@@ -150,10 +150,15 @@ func unknownTags(r *audit.Report, named []string) (err error) {
 	}
 	for _, tag := range named {
 		if !known[tag] {
-			err = errors.Join(err, fmt.Errorf("%s: unknown tag (%w)", tag, bus.UnknownTag))
+			err = errors.Join(err, unknownTag(tag))
 		}
 	}
 	return err
+}
+
+// unknownTag is the error that a generator answers, for commands that ask none.
+func unknownTag(tag string) error {
+	return &bus.Error{Code: 404, Reason: bus.UnknownTag, Message: tag + ": unknown tag"}
 }
 
 // contradictionLine is a contradiction as one line.

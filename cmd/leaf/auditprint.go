@@ -177,5 +177,5 @@ func advice(all []audit.Contradiction) (text string) {
 		}
 		named[c.Kind] = true
 	}
-	return text + "\ndocs/audit.md says more."
+	return text + "\ndocs/operate.md#audit says more."
 }

@@ -44,6 +44,9 @@ as secret as the keys. It needs no generator, and generators may run meanwhile.`
 }
 
 func backup(s *cli.Session, path string, force bool) error {
+	if path == "-" {
+		return cli.Usagef("a backup goes into a file that only its owner can read, not to stdout: name one")
+	}
 	if _, err := os.Lstat(path); err == nil && !force {
 		return fmt.Errorf("%s exists: choose another name, or replace it with --force", path)
 	}

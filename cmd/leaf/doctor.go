@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -36,6 +37,11 @@ type finding struct {
 	State string `json:"state"`
 	Found string `json:"found"`
 	Fix   string `json:"fix,omitempty"` // what to do, if Found does not say it
+
+	// For leaf doctor --wait. A finding without a State is for it alone.
+	stops bool   // no machine may stop while it lasts
+	never bool   // it is so by configuration, so waiting does not help
+	what  string // Found without the names of streams
 }
 
 // diagnosis is what leaf doctor prints as JSON.
@@ -51,30 +57,44 @@ type doctorFlags struct {
 	zookeeper zookeeperFlags
 	dataDir   string
 	monitor   string
+	wait      time.Duration
 }
 
 func newDoctorCmd() *cobra.Command {
 	var f doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check NATS, clocks, disk and stores, and say what to do",
-		Long: `Check what the generators depend on: NATS and JetStream, their clocks, the rights of
-this NATS user, the data folder, and, with their flags, MySQL and ZooKeeper. It prints
-one line for each finding: ok, warning or problem, what was found, and what to do.
+		Short: "Say what is wrong, and what to do",
+		Long: `Say what is wrong with an installation, and what to do: what the generators find,
+and what only the outside sees: NATS and JetStream, the rights of this NATS user, the
+data folder, and, with their flags, MySQL and ZooKeeper. It prints one line for each
+finding: problem, warning or ok, what was found, and what to do. The worst come first.
 
 Give it the flags of leaf serve, and run it on the machine of the generator. It works
 with and without running generators. It changes nothing: in the data
 folder it writes and removes a file of 1 MiB, unless a generator uses the folder.
-
 The exit status is 1 if there is a problem. Warnings alone do not change it.
 
 Only the NATS server itself knows whether it syncs each write, and how much room it
-has. With --nats-monitor leaf asks the monitoring address of a server that you joined.`,
+has. With --nats-monitor leaf asks the monitoring address of a server that you joined.
+
+With --wait it waits until any one machine may stop without an interruption, for
+example before you restart it. It ends with exit status 0 when all of this has held
+for 5s:
+- each stream and bucket of Leafbus has a leader and at least three replicas, and all
+  replicas are current;
+- at least two generators can serve segments, and at least two snowflakes. For each of
+  the two services they use different NATS servers;
+- every generator that answers is ready.
+While it waits it prints on stderr what is wrong. It fails with exit status 1, and says
+what to do: at once if a stream has too few replicas, else after the time that you
+give (default 5m).
+docs/operate.md says what it cannot know.`,
 		Example: `  leaf doctor
   leaf doctor -s nats://10.0.0.5:4222 --data-dir /var/lib/leaf --json
   leaf doctor --mysql-file leaf.dsn --zookeeper h1:2181,h2:2181,h3:2181
-  leaf doctor -s nats://10.0.0.5:4222 --nats-monitor http://10.0.0.5:8222
-  leaf doctor --config leaf.yaml`,
+  leaf doctor --wait && ssh a systemctl restart leaf       machine a may stop
+  leaf doctor --wait=30m -s nats://a:4222,nats://b:4222`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs := cmd.Flags()
@@ -84,6 +104,8 @@ has. With --nats-monitor leaf asks the monitoring address of a server that you j
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state of the generator")
 	fs.StringVar(&f.monitor, "nats-monitor", "",
 		"also ask the NATS server's monitoring address, `URL` such as http://10.0.0.5:8222")
+	fs.DurationVar(&f.wait, "wait", 0, "wait until any one machine may stop, for at most this `TIME`: --wait=30m")
+	fs.Lookup("wait").NoOptDefVal = waitDefault
 	cli.Settings(fs, cli.GroupState, "data-dir")
 	f.Register(cmd)
 	f.OwnInboxes(fs)
@@ -95,9 +117,17 @@ func (f *doctorFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	d := doctor{doctorFlags: f}
-	if err := d.examineAll(cmd); err != nil {
+	if cmd.Flags().Changed("wait") {
+		return d.await(cmd)
+	}
+	if err := d.examineAll(cmd, true); err != nil {
 		return err
 	}
+	return d.conclude(cmd)
+}
+
+// conclude prints what was found. It returns an error if there is a problem.
+func (d *doctor) conclude(cmd *cobra.Command) error {
 	if err := d.print(cmd.OutOrStdout()); err != nil {
 		return err
 	}
@@ -117,13 +147,15 @@ type doctor struct {
 	have   kvstore.Installation // its record; without an ID there is none, or it cannot be read
 	// wantsSizes: the account demands that each stream has a limit of bytes.
 	wantsSizes bool
+	mayBeFirst bool // no generator need run
 
 	mu       sync.Mutex
 	findings []finding
 }
 
-// examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding.
-func (d *doctor) examineAll(cmd *cobra.Command) error {
+// examineAll runs the checks. An error is one of usage: what is wrong elsewhere is a finding. Without joined there is
+// no NATS yet, because the generator brings its own.
+func (d *doctor) examineAll(cmd *cobra.Command, joined bool) error {
 	db, err := d.mysql.store(schema.Config{Check: true, Log: d.logger("mysql")})
 	if err != nil {
 		return err
@@ -131,8 +163,10 @@ func (d *doctor) examineAll(cmd *cobra.Command) error {
 	if db != nil {
 		defer db.Close()
 	}
-	if err := d.connect(cmd); err != nil {
-		return err
+	if joined {
+		if err := d.connect(cmd); err != nil {
+			return err
+		}
 	}
 	if d.nc != nil {
 		defer d.nc.Close()
@@ -158,12 +192,33 @@ func (d *doctor) examine(ctx context.Context, name string, check func(context.Co
 	advised, _ := errors.AsType[*advisedError](err)
 	switch {
 	case advised != nil:
-		d.add(finding{name, stateProblem, advised.Error(), advised.fix})
+		d.add(finding{Check: name, State: stateProblem, Found: advised.Error(), Fix: advised.fix})
 	case err != nil:
-		d.add(finding{name, stateProblem, err.Error(), remedy(name, err)})
-	case len(d.all()) == before:
+		d.add(finding{Check: name, State: stateProblem, Found: err.Error(), Fix: remedy(name, err)})
+	case len(d.all()) == before && found != "":
 		d.add(finding{Check: name, State: stateOK, Found: found})
 	}
+}
+
+// remedy returns what to do about an error that says only that something does not answer; "": the error says it.
+func remedy(check string, err error) string {
+	_, network := errors.AsType[net.Error](err)
+	if silent := func(silence error) bool { return errors.Is(err, silence) }; network ||
+		slices.ContainsFunc([]error{context.DeadlineExceeded, allocator.ErrUnavailable, nats.ErrTimeout}, silent) {
+		return remedies[check]
+	}
+	return ""
+}
+
+// remedies say what to do if what a check needs does not answer.
+var remedies = map[string]string{
+	"nats":         "see that a NATS server runs there, and that no firewall is between",
+	"installation": "run leaf doctor as the user of the generators, or give a larger --timeout",
+	"records":      "see that JetStream and the database answer, or give a larger --timeout",
+	"mysql": "see that the database runs there, that no firewall is between, and that the address and the password are " +
+		"right",
+	"zookeeper": "see that more than half of its servers run, that no firewall is between, and that the addresses are " +
+		"right",
 }
 
 // advisedError is an error with what to do about it.
@@ -174,34 +229,10 @@ type advisedError struct {
 
 func advise(fix, format string, a ...any) error { return &advisedError{fmt.Errorf(format, a...), fix} }
 
-// remedy returns what to do about an error that says only that something does not answer or is not allowed; "": the
-// error says it.
-func remedy(check string, err error) string {
-	silent := func(silence error) bool { return errors.Is(err, silence) }
-	_, network := errors.AsType[net.Error](err)
-	switch {
-	case errors.Is(err, nats.ErrPermissionViolation):
-		return "run leaf doctor as the user of the generators (docs/doctor.md#permissions-of-a-generator)"
-	case !network && !slices.ContainsFunc([]error{context.DeadlineExceeded, allocator.ErrUnavailable, nats.ErrTimeout,
-		nats.ErrNoResponders, jetstream.ErrNoStreamResponse}, silent):
-		return ""
-	case check == "nats":
-		return "see that a NATS server runs there, and that no firewall is between"
-	case check == "records":
-		return "see that JetStream and the database answer, or give a larger --timeout"
-	case check == "mysql":
-		return "see that the database runs there, that no firewall is between, and that the address and the password are " +
-			"right"
-	case check == "zookeeper":
-		return "see that more than half of its servers run, that no firewall is between, and that the addresses are right"
-	}
-	return "see that JetStream has a leader (nats server report jetstream), or give a larger --timeout"
-}
-
-func (d *doctor) add(f finding) {
+func (d *doctor) add(found ...finding) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.findings = append(d.findings, f)
+	d.findings = append(d.findings, found...)
 }
 
 // all returns what was found so far. Clients may still log, and so add to it.
@@ -220,17 +251,21 @@ func (d *doctor) count(state string) (n int) {
 	return n
 }
 
+// print writes the findings, the worst first.
 func (d *doctor) print(w io.Writer) error {
+	order := []string{stateProblem, stateWarning, stateOK}
+	found := d.all()
+	slices.SortStableFunc(found, func(x, y finding) int {
+		return cmp.Compare(slices.Index(order, x.State), slices.Index(order, y.State))
+	})
 	if d.JSON {
 		worst := stateOK
-		for _, state := range []string{stateWarning, stateProblem} {
-			if d.count(state) > 0 {
-				worst = state
-			}
+		if len(found) > 0 {
+			worst = found[0].State
 		}
-		return cli.PrintJSON(w, diagnosis{worst, d.all()})
+		return cli.PrintJSON(w, diagnosis{worst, found})
 	}
-	for _, f := range d.all() {
+	for _, f := range found {
 		line := f.Found
 		if f.Fix != "" {
 			line += ". Fix: " + f.Fix
@@ -240,7 +275,7 @@ func (d *doctor) print(w io.Writer) error {
 			state = cli.Colour(state, map[string]string{stateOK: cli.Green, stateWarning: cli.Yellow,
 				stateProblem: cli.Red}[f.State])
 		}
-		if _, err := fmt.Fprintf(w, "%s %-12s %s\n", state, f.Check, cli.Safe(line)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s %-20s %s\n", state, f.Check, cli.Safe(line)); err != nil {
 			return err
 		}
 	}
@@ -304,7 +339,7 @@ func (d *doctor) connect(cmd *cobra.Command) error {
 		return err
 	}
 	if err != nil {
-		d.add(finding{"nats", stateProblem, err.Error(), remedy("nats", err)})
+		d.add(finding{Check: "nats", State: stateProblem, Found: err.Error(), Fix: remedy("nats", err)})
 		return nil
 	}
 	js, err := d.JetStream(nc)
@@ -314,9 +349,4 @@ func (d *doctor) connect(cmd *cobra.Command) error {
 	}
 	d.nc, d.js, d.client = nc, js, admin.NewClient(nc, admin.Timeout(d.Timeout))
 	return nil
-}
-
-// server names the NATS server of the connection.
-func (d *doctor) server() string {
-	return cmp.Or(d.nc.ConnectedServerName(), d.nc.ConnectedUrlRedacted())
 }

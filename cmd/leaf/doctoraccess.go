@@ -24,7 +24,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 	var denied []string
 	for _, subject := range []string{
 		bus.SubjectSegment + "." + nowhere, bus.SubjectSnowflake, bus.SubjectDecode, bus.SubjectClock,
-		"leaf.admin." + nowhere, "leaf.internal." + nowhere, "$SRV.PING." + nowhere, d.nc.NewInbox(),
+		"leaf.admin." + nowhere, "leaf.internal." + nowhere, "$SRV.PING." + nowhere, "$SRV.INFO." + nowhere,
+		"$SRV.STATS." + nowhere, d.nc.NewInbox(),
 	} {
 		no, err := d.deniesSubscription(ctx, subject)
 		if err != nil {
@@ -40,8 +41,8 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		api = "$JS." + d.JSDomain + ".API."
 		kv = api // nats.go sends the writes of a domain's buckets there
 	}
-	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.events.info.doctor.probe." +
-		nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
+	subjects := []string{bus.SubjectSegment + "." + nowhere, "leaf.internal." + nowhere, "leaf.admin." + nowhere,
+		"leaf.events.info.doctor.probe." + nowhere, "$SRV.STATS." + nowhere, "$JS.ACK." + nowhere, "$JS.FC." + nowhere}
 	for _, call := range []string{"STREAM.INFO.", "STREAM.CREATE.", "STREAM.MSG.GET.", "CONSUMER.CREATE.",
 		"CONSUMER.DELETE."} {
 		subjects = append(subjects, api+call+nowhere)
@@ -62,21 +63,22 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 			denied = append(denied, "publish to "+subject)
 		}
 	}
+	if len(denied) == 0 {
+		no, err := d.deniesAnswers(ctx)
+		if err != nil {
+			return "", err
+		}
+		if no {
+			denied = append(denied, "answer callers (allow_responses)")
+		}
+	}
 	if len(denied) > 0 {
 		if err := d.secrets(ctx, log); err != nil {
 			return "", err
 		}
 		return "", advise("run leaf doctor as the user of the generators, and give that user these permissions "+
-			"(docs/doctor.md)",
+			"(SECURITY.md)",
 			"a generator of this user fails, because it may not %s", strings.Join(denied, ", "))
-	}
-	no, err := d.deniesAnswers(ctx)
-	if err != nil {
-		return "", err
-	}
-	if no {
-		return "", advise("give the user of the generators allow_responses (docs/doctor.md)",
-			"a generator of this user may not answer callers")
 	}
 	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {
 		log.Warn("with --inbox-prefix generators get the keys of opaque tags below "+prefix+", where callers may read",

@@ -105,7 +105,7 @@ func (d *doctor) records(ctx context.Context, db *schema.Database, log *slog.Log
 	if len(behind) > 0 {
 		return "", advise("find out why the database went backwards. No ID repeats: generators raise max_id at the next "+
 			"refill, "+
-			"and within --tag-refresh (docs/mysql.md)",
+			"and within --tag-refresh (docs/stores.md)",
 			"max_id of %s in the database is below the tag's record: %s", cli.Counted(len(behind),
 				"tag"), some(sortedValues(behind)))
 	}
@@ -206,7 +206,7 @@ func (d *doctor) zooKeeper(ctx context.Context, log *slog.Logger) (string, error
 	for _, w := range workers {
 		if w.Rival != "" {
 			log.Error(fmt.Sprintf("worker %d has two records in %s, of %s and %s", w.Worker, r.Name(), w.Node, w.Rival), "fix",
-				"docs/zookeeper.md")
+				"docs/stores.md#zookeeper")
 		}
 	}
 	return fmt.Sprintf("%s answers, with %s", r.Name(), cli.Counted(len(workers), "worker")), nil

@@ -19,13 +19,17 @@ import (
 func newNodesCmd() *cobra.Command {
 	var f cli.Client
 	cmd := f.Command(&cobra.Command{
-		Use:     "nodes",
-		Short:   "Show the generators that are running or lost, and their state",
-		Long:    nodesLong,
-		Example: nodesExample,
+		Use:   "nodes",
+		Short: "Show the generators that are running or lost, and their state",
+		Long: `Show the generators that are running or lost, and their state.
+
+A generator is lost if the others do not hear it, and it did not report that it stops.
+It is shown until it returns, or until its reservation is over.`,
+		Example: `  leaf nodes
+  leaf nodes --json`,
 	}, showNodes)
 	cmd.AddCommand(newNodesForgetCmd())
-	return addWaitRedundant(cmd, &f)
+	return cmd
 }
 
 func newNodesForgetCmd() *cobra.Command {

@@ -53,7 +53,7 @@ there is raised, and nothing is lowered: so it is safe to repeat. The exit statu
 if a tag is missing that generators or events know.
 
 First start all generators with their data folders: each one knows IDs that were
-reserved after the backup. docs/cluster.md has all steps.`,
+reserved after the backup. docs/operate.md has all steps.`,
 		Example: `  leaf restore leaf-2026-11-26.backup
   leaf restore latest.backup --json > restored.json`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),

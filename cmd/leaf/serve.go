@@ -33,6 +33,7 @@ type serveFlags struct {
 	eventsMaxAge   time.Duration
 	replicas       int
 	adopt          bool
+	look           bool // only check what a start needs
 
 	config generator.Config // the fields that a flag sets directly; check sets those that depend on several
 }
@@ -71,6 +72,8 @@ later. SIGINT and SIGTERM stop it: accepted requests are answered first.`,
 	fs.StringVar(&f.natsConfig, "nats-config", "", "nats-server configuration `FILE` for the embedded server")
 	cli.Settings(fs, cli.GroupNATS, "nats-config")
 	f.zookeeper.register(fs)
+	fs.BoolVar(&f.look, "check", false, "start nothing: check what a start needs, and say what is wrong")
+	cli.Settings(fs, cli.GroupCommand, "check")
 	f.registerState(fs)
 	f.registerLimits(fs)
 	f.layout.register(cmd)
@@ -153,6 +156,9 @@ func (f *serveFlags) check() (err error) {
 		cli.AtLeast("drain-timeout", f.config.DrainTimeout, 0),
 	); err != nil {
 		return err
+	}
+	if f.dataDir == "" { // a script may have lost a variable: this folder is not meant then
+		return cli.Usagef("--data-dir is empty: name a folder")
 	}
 	if f.listen != "" {
 		if err := checkAddress(f.listen); err != nil {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,6 +46,9 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	s := serving{serveFlags: f, cmd: cmd}
 	if err := s.prepare(); err != nil {
 		return err
+	}
+	if s.look {
+		return s.checkOnly()
 	}
 	defer logStop(cmd.Context(), s.log)()
 	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
@@ -132,7 +136,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	var g *generator.Generator
 	config.Ready = func() {
 		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
-			nc.ConnectedUrlRedacted(), face, config.Node, s.owned.Folder.Path, mode, waitsFor(g.Readiness()))
+			nc.ConnectedUrlRedacted(), face, config.Node, word(s.owned.Folder.Path), mode, waitsFor(g.Readiness()))
 	}
 	if s.listener == nil {
 		g = generator.New(config)
@@ -152,6 +156,20 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	return together(ctx, stop, s.awaitRestart, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
 }
 
+// checkOnly looks at what a start needs, as leaf doctor does, and starts nothing.
+func (s *serving) checkOnly() (err error) {
+	d := doctor{mayBeFirst: true, doctorFlags: &doctorFlags{
+		Client: cli.Client{Conn: s.conn}, mysql: s.mysql, zookeeper: s.zookeeper, dataDir: s.dataDir}}
+	defer func() { err = errors.Join(err, s.close()) }()
+	d.examine(s.cmd.Context(), "ports", func(ctx context.Context, _ *slog.Logger) (string, error) {
+		return "the addresses of NATS and HTTP can be used", s.takePorts(ctx)
+	})
+	if err := d.examineAll(s.cmd, !s.embed); err != nil {
+		return err
+	}
+	return d.conclude(s.cmd)
+}
+
 // tlsConfig is that of HTTP; nil: no TLS.
 func (s *serving) tlsConfig() *tls.Config {
 	if s.cert.get() == nil {
@@ -161,6 +179,14 @@ func (s *serving) tlsConfig() *tls.Config {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return s.cert.get(), nil
 		}}
+}
+
+// word is a value of that line: in quotes if a program could not find its end otherwise.
+func word(value string) string {
+	if strings.ContainsAny(value, " \t\n\"") {
+		return strconv.Quote(value)
+	}
+	return value
 }
 
 // waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it cannot give yet.

@@ -41,7 +41,7 @@ every generator that runs, and by the last refill event of the tag. It never mov
 max_id down, and it is safe to repeat.
 
 With --all it takes all tags, names those that have no record, and ends a loss of all
-tags. docs/cluster.md says when to use it.`,
+tags. docs/operate.md says when to use it.`,
 		Example: `  leaf tag advance order
   leaf tag advance order --max-id 5000000
   leaf tag advance --all

@@ -52,7 +52,7 @@ func newTagApplyCmd() *cobra.Command {
 		Long: `Create the tags of a YAML file that do not exist, and change those that differ. What
 the file leaves out stays as it is, and "none" or 0 removes quota, outlast and limit. A
 max_id is never lowered, and no tag is deleted. The whole file is read first: if a line
-is wrong, nothing changes. docs/rules.md has the fields:
+is wrong, nothing changes. docs/tags.md has the fields:
 
   tags:
     - {tag: order, step: 20000, quota: 1000/s}
@@ -62,7 +62,7 @@ is wrong, nothing changes. docs/rules.md has the fields:
   leaf tag export | ssh other leaf tag apply -f -`,
 	}, func(s *cli.Session, _ []string) error { return f.run(s, specs) })
 	cmd.Flags().StringVarP(&f.file, "file", "f", "", "`FILE` with the tags; - is the standard input")
-	cmd.Flags().BoolVar(&f.force, "force", false, "also if most IDs of a tag are lost: see docs/rules.md#typos")
+	cmd.Flags().BoolVar(&f.force, "force", false, "also if most IDs of a tag are lost: see docs/tags.md#typos")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing: print what would be done")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
 		specs, err = f.read(cmd.InOrStdin()) // before anything is asked of a generator

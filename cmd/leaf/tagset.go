@@ -60,7 +60,7 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 		spec.Limit = &limit
 		return err
 	})
-	fs.BoolVar(&spec.Force, "force", false, "also if most IDs of the tag are lost: see docs/rules.md#typos")
+	fs.BoolVar(&spec.Force, "force", false, "also if most IDs of the tag are lost: see docs/tags.md#typos")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if q := spec.Quota; q != nil && q.PerSecond == 0 && q.Burst > 0 {
 			return cli.Usagef("--burst is a part of a quota: give --quota too")
@@ -117,7 +117,7 @@ func newTagSetCmd() *cobra.Command {
 		Short:   "Change a tag",
 		Long: `Change a tag. When the command returns, the change is in force at every generator that
 is heard. A warning names those that are not. "none" removes quota, outlast or limit.
-docs/rules.md says what they do.`,
+docs/tags.md says what they do.`,
 		Example: `  leaf tag set order --max-id 5000000
   leaf tag set order --step 20000 --description 'orders of all shops'
   leaf tag set order --quota 1000/s --burst 5000

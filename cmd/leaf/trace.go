@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/kvstore"
@@ -48,6 +49,9 @@ Nothing more is known of the IDs below it.`,
 	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
 	return f.Command(cmd, func(s *cli.Session, _ []string) error {
 		t, err := trace(s.Context(), kvstore.AuditSource(s.Admin, s.JS), tag, id)
+		if errors.Is(err, allocator.ErrUnknownTag) {
+			return unknownTag(tag)
+		}
 		if err != nil {
 			return s.Failed(err)
 		}

@@ -3,10 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -73,7 +71,7 @@ func endedBy(event, alert string) bool {
 	}
 	switch event {
 	case "leaf.node.started":
-		return of("leaf.segment.", "leaf.records.", "leaf.nats.degraded", "leaf.node.stale", "leaf.node.lost")
+		return of("leaf.segment.", "leaf.records.", "leaf.registry.", "leaf.nats.degraded", "leaf.node.stale", "leaf.node.lost")
 	case "leaf.node.stopped":
 		return true
 	case "leaf.worker.acquired":
@@ -92,9 +90,10 @@ func (s *episodes) forgetNode(node string) {
 // hasEnd reports whether the end of all faults ends alerts of a type.
 func hasEnd(alert string) bool {
 	return !slices.Contains([]string{
-		"leaf.worker.ending",  // it lasts until the layout of snowflakes changes
-		"leaf.segment.ending", // until an operator raises the limit
-		"leaf.tag.shadowed",   // until an operator removes the row
+		"leaf.worker.ending",                                   // it lasts until the layout of snowflakes changes
+		"leaf.segment.ending",                                  // until an operator raises the limit
+		"leaf.tag.shadowed",                                    // until an operator removes the row
+		"leaf.disk.low", "leaf.replicas.few", "leaf.clock.off", // of this machine, or until an operator acts
 	}, alert)
 }
 
@@ -125,7 +124,7 @@ func (s *episodes) follow(w *world) {
 	}
 }
 
-// alertsEnd demands that all alerts end after the last fault: by their events, and in the list of each dashboard.
+// alertsEnd demands that all alerts end after the last fault: by their events, and in the findings of each generator.
 func (w *world) alertsEnd() {
 	var check, tag, text string
 	if !w.await(alertsEndWithin, time.Second, func() bool {
@@ -136,8 +135,8 @@ func (w *world) alertsEnd() {
 	}
 }
 
-// lastingAlert is an alert that should be over; text is empty if there is none. The check is "alert", or "dashboard" if
-// only a dashboard shows it.
+// lastingAlert is an alert that should be over; text is empty if there is none. The check is "alert", or "finding" if
+// only a generator's state has it.
 func (w *world) lastingAlert() (check, tag, text string) {
 	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 	defer cancel()
@@ -154,19 +153,12 @@ func (w *world) lastingAlert() (check, tag, text string) {
 				e.Type, e.Key, e.Source, e.Time.Format(clock), e.Data)
 		}
 	}
-	for _, m := range w.machines {
-		if w.cfg.leavesOut("parted") || !m.isWanted() {
-			continue
-		}
-		alerts, err := m.alerts()
-		if err != nil {
-			return "dashboard", "", fmt.Sprintf("%s does not list its alerts: %v", m.name, err)
-		}
-		for _, a := range alerts {
-			lost := a.Type == "leaf.node.lost" && !runs(a.Key) && time.Now().Before(time.UnixMilli(a.Body.UntilMS))
-			if hasEnd(a.Type) && !lost {
-				return "dashboard", tagOf(a.Type, a.Key),
-					fmt.Sprintf("the dashboard of %s shows %s of %s at %s", m.name, a.Type, a.Key, a.Node)
+	for _, c := range admin.Causes(states) {
+		for _, f := range c.Findings {
+			lost := c.Kind == "node.lost" && !slices.ContainsFunc(f.Keys, runs)
+			if hasEnd("leaf."+c.Kind) && !lost {
+				return "finding", tagOf("leaf."+c.Kind, strings.Join(f.Keys, " ")),
+					fmt.Sprintf("%s finds since %s: %s of %v: %s", f.Node, f.Since.Format(clock), c.Kind, f.Keys, f.Message)
 			}
 		}
 	}
@@ -179,30 +171,4 @@ func tagOf(what, key string) string {
 		return key
 	}
 	return ""
-}
-
-// shownAlert is an alert that lasts by the dashboard.
-type shownAlert struct {
-	Type, Key, Node string
-	Body            struct {
-		UntilMS int64 `json:"until_ms"`
-	}
-}
-
-// alerts are those that the dashboard of a machine shows. It groups them by their cause.
-func (m *machine) alerts() (all []shownAlert, err error) {
-	var feed struct {
-		Causes []struct{ Alerts []shownAlert }
-	}
-	status, body := get("http://" + m.http + "/dashboard/feed")
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("%d %s", status, body)
-	}
-	if err := json.Unmarshal([]byte(body), &feed); err != nil {
-		return nil, err
-	}
-	for _, c := range feed.Causes {
-		all = append(all, c.Alerts...)
-	}
-	return all, nil
 }

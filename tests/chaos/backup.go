@@ -54,7 +54,7 @@ func (w *world) backUp(stream string) *backup {
 }
 
 // backUpQuiet is a copy for which nobody wrote meanwhile. A record that is rewritten during a snapshot of nats-server
-// can be missing in it: see docs/cluster.md.
+// can be missing in it: see docs/operate.md.
 func (w *world) backUpQuiet(stream string) (b *backup) {
 	w.persist("quiet backup of "+stream, func(ctx context.Context) error {
 		last := func() (uint64, error) {

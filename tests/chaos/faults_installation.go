@@ -33,7 +33,7 @@ var installationFaults = []*fault{
 	},
 	{
 		name: "machine-replaced", weight: 1,
-		about:   "a machine is replaced by one with an empty disk, as docs/cluster.md says",
+		about:   "a machine is replaced by one with an empty disk, as docs/operate.md says",
 		servers: "embedded", alone: true,
 		strike: func(s *strike) { s.replace(s.machine()) },
 	},
@@ -141,7 +141,7 @@ var installationFaults = []*fault{
 	},
 	{
 		name: "restore", weight: 1,
-		about:   "all streams are lost, the events too, and a backup is restored by the steps of docs/cluster.md",
+		about:   "all streams are lost, the events too, and a backup is restored by the steps of docs/operate.md",
 		servers: "joined", alone: true,
 		strike: func(s *strike) {
 			s.restoreBySteps(func() { s.insist("backup", "--force", s.backupFile()) })
@@ -161,7 +161,7 @@ var installationFaults = []*fault{
 	},
 	{
 		name: "grow", weight: 1, alone: true, begins: 1,
-		about: "one machine becomes three, as docs/cluster.md says, and a fourth one joins",
+		about: "one machine becomes three, as docs/operate.md says, and a fourth one joins",
 		strike: func(s *strike) {
 			m, o, file := s.machines[0], s.world.servers[0], filepath.Join(s.dir, "single.backup")
 			s.last(time.Second, 3*time.Second)
@@ -277,7 +277,7 @@ func (s *strike) refused(why string, args ...string) {
 
 func (s *strike) backupFile() string { return filepath.Join(s.dir, "leaf.backup") }
 
-// restoreBySteps does what docs/cluster.md says about a backup and a restore of JetStream. Some streams stay.
+// restoreBySteps does what docs/operate.md says about a backup and a restore of JetStream. Some streams stay.
 func (s *strike) restoreBySteps(backUp func(), but ...string) {
 	backUp()
 	s.last(2*time.Second, 8*time.Second)

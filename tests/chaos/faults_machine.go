@@ -52,7 +52,7 @@ var machineFaults = []*fault{
 		strike:  func(s *strike) { s.disk(programs.Slow(time.Hour), 10*time.Second, s.machine().process) },
 	},
 	{
-		// docs/cluster.md describes the embedded server. Another one does not end by itself: its operator restarts it.
+		// docs/operate.md describes the embedded server. Another one does not end by itself: its operator restarts it.
 		name: "nats-disk-full", about: "the disk of a NATS server is full for up to 15 s, then it is restarted", weight: 2,
 		servers: "joined", touches: besideDisk,
 		strike: func(s *strike) {

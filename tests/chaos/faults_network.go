@@ -83,7 +83,6 @@ var networkFaults = touching(harmsNetwork, []*fault{
 		strike: func(s *strike) { s.harm((*kit.Link).Refuse, 0, 15*time.Second, s.joined().nats...) },
 	},
 	{
-		// Its own server passes its alerts about the others on to its dashboard, and stores none.
 		name: "parted", about: "a machine with an embedded NATS server is parted for 7 to 12 s",
 		servers: "embedded", alone: true,
 		strike: func(s *strike) {

@@ -72,8 +72,8 @@ var processFaults = []*fault{
 		},
 	},
 	{
-		// The loop of docs/cluster.md, "Restart machines one after the other".
-		name: "rolling-redundant", about: "rolling, each when leaf nodes --wait-redundant says so", weight: 1, alone: true,
+		// The loop of docs/operate.md, "Restart machines one after the other".
+		name: "rolling-redundant", about: "rolling, each when leaf doctor --wait says so", weight: 1, alone: true,
 		strike: func(s *strike) {
 			s.awaitRedundant()
 			began := time.Now()
@@ -210,17 +210,17 @@ func (s *strike) awaitMachine(m *machine) {
 // all use one NATS server move.
 func (s *strike) awaitRedundant() {
 	for end := time.Now().Add(2 * readyWithin); ; {
-		r := s.operator("nodes", "--wait-redundant", "--wait", "18s")
+		r := s.operator("doctor", "--wait=18s")
 		switch {
 		case r.Status == 0:
 			return
 		case time.Now().After(end):
-			s.violated("redundant", "", fmt.Sprintf("leaf nodes --wait-redundant: exit status %d: %s", r.Status, r.Stderr))
+			s.violated("redundant", "", fmt.Sprintf("leaf doctor --wait: exit status %d: %s", r.Status, r.Stderr))
 		}
 	}
 }
 
-// spared demands that no call failed since a moment, because only generators were stopped (docs/cluster.md). It does
+// spared demands that no call failed since a moment, because only generators were stopped (docs/operate.md). It does
 // not count calls over HTTP, because a generator may not listen, and calls that ran out of time, because the machine
 // may be busy.
 func (s *strike) spared(since time.Time) {

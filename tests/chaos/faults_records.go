@@ -147,7 +147,7 @@ var recordFaults = []*fault{
 	},
 	{
 		name: "jetstream-wiped", weight: 1, alone: true,
-		about: "all streams are deleted; the key of opaque tags is kept, and the operator does the rest by docs/cluster.md",
+		about: "all streams are deleted; the key of opaque tags is kept, and the operator does the rest by docs/operate.md",
 		strike: func(s *strike) {
 			keys := s.backUp(streamKeys)
 			s.loseTags(func() {

@@ -55,7 +55,7 @@ var registryFaults = []*fault{
 	},
 }
 
-// Nodes in ZooKeeper: docs/zookeeper.md.
+// Nodes in ZooKeeper: docs/stores.md#zookeeper.
 const (
 	forever = "/leaf/leaf/leaf_forever"
 	owner   = "/leaf/leaf/installation"

@@ -17,10 +17,6 @@ var known = []knownViolation{
 		fault: "clock-ahead-alert", store: "mysql", servers: "joined", checks: []string{"alert"}, rare: true,
 		why: "An alert from a clock that was ahead has no end when its generator stops for good.",
 	},
-	{
-		fault: "parted", servers: "embedded", checks: []string{"dashboard"}, rare: true,
-		why: "A parted generator's own dashboard hears its alerts, and the stream stores none. So no end of them comes.",
-	},
 }
 
 func (k knownViolation) fits(cfg config) bool {

@@ -90,7 +90,7 @@ func (s *strike) createAll(above map[string]int64) {
 }
 
 // loseTags loses the records of all tags, creates those that only JetStream had again above all their IDs, and ends the
-// loss, as docs/cluster.md says.
+// loss, as docs/operate.md says.
 func (s *strike) loseTags(lose func()) {
 	above := s.inJetStream()
 	lose()
@@ -199,7 +199,7 @@ func (s *strike) purgeEvents() {
 	s.note("events purged")
 }
 
-// wipe deletes all streams but some, and writes the record of the installation again, as docs/cluster.md says.
+// wipe deletes all streams but some, and writes the record of the installation again, as docs/operate.md says.
 func (s *strike) wipe(but ...string) {
 	record := s.entry(bus.BucketInstallation, "installation").Value()
 	s.removeStreams(slices.DeleteFunc(s.streams(), func(name string) bool { return slices.Contains(but, name) })...)

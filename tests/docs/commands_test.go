@@ -16,7 +16,7 @@ import (
 // elsewhere matches commands that need other machines, servers, programs, containers or accounts, or are tests.
 var elsewhere = regexp.MustCompile(`^(git|cd|make|docker|for|done|ssh|go install|go run ./tests|umask|mv|kill|test)\b` +
 	`|^nats-server|^nats (stream|backup|kv)|^LEAF_TEST_|/leaf1:|host:3306|h1:2181|10\.0\.0\.5|0\.0\.0\.0` +
-	`|\$servers|--wait-redundant|--mysql-file|\.conf|\.pem`)
+	`|\$servers|doctor --wait|--mysql-file|\.conf|\.pem`)
 
 // command is a line of a page, and what its comment says.
 type command struct{ page, line, comment string }
@@ -42,19 +42,15 @@ func commandsOf(t *testing.T, page string) (all []command) {
 
 // A newcomer starts one installation, and runs every command of the README there, then those of the pages that it
 // links to, in this order. Each one works, and prints what its comment says. A page about another kind of installation
-// has its own; the drills run moving.md.
+// is left out; the drills run moving.md.
 func TestCommandsOfThePages(t *testing.T) {
 	t.Parallel()
-	apart := []string{"docs/zookeeper.md", "docs/docker.md", "docs/moving.md"}
-	var first, mysql []command
 	linked := regexp.MustCompile(`docs/[a-z]+\.md`).FindAllString(read(t, "README.md"), -1)
-	for i, page := range append([]string{"README.md"}, linked...) {
-		switch {
-		case i > 0 && slices.Contains(linked[:i-1], page) || slices.Contains(apart, page):
-		case page == "docs/mysql.md":
-			mysql = commandsOf(t, page)
-		default:
-			first = append(first, commandsOf(t, page)...)
+	commands, seen := commandsOf(t, "README.md"), []string{"docs/moving.md"}
+	for _, page := range linked {
+		if !slices.Contains(seen, page) {
+			seen = append(seen, page)
+			commands = append(commands, commandsOf(t, page)...)
 		}
 	}
 	for _, page := range pages(t) {
@@ -62,19 +58,14 @@ func TestCommandsOfThePages(t *testing.T) {
 			t.Errorf("the README has no link to %s, so its commands were not run", page)
 		}
 	}
-	for name, commands := range map[string][]command{"first": first, "mysql": mysql} {
-		if least := map[string]int{"first": 70, "mysql": 1}[name]; len(commands) < least {
-			t.Errorf("%s: only %d commands were found", name, len(commands))
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShell(t)
-			for _, c := range commands {
-				s.run(c)
-			}
-			s.interrupt()
-		})
+	if len(commands) < 60 {
+		t.Errorf("only %d commands were found", len(commands))
 	}
+	s := newShell(t)
+	for _, c := range commands {
+		s.run(c)
+	}
+	s.interrupt()
 }
 
 // shell is a terminal beside a generator that was started with leaf serve --tag order.

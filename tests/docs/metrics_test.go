@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -21,6 +22,12 @@ import (
 
 // series are the metrics of real generators: the values of each label, by name.
 type series map[string]map[string]map[string]bool
+
+// metrics are the series of generators, with the type and the description of each family.
+type metrics struct {
+	series
+	kind, help map[string]string
+}
 
 // get returns what a generator answers at a path.
 func get(t *testing.T, g *kit.Generator, path string) string {
@@ -36,31 +43,46 @@ func get(t *testing.T, g *kit.Generator, path string) string {
 var label = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"([^"]*)"`)
 
 // scrape adds what a generator publishes now.
-func (s series) scrape(t *testing.T, g *kit.Generator) {
+func (s metrics) scrape(t *testing.T, g *kit.Generator) {
 	t.Helper()
-	for _, m := range find(`(?m)^(\w+)(?:\{(.*)\})? \S+$`, get(t, g, "/metrics")) {
-		if s[m[1]] == nil {
-			s[m[1]] = map[string]map[string]bool{"job": {}, "instance": {}} // which Prometheus adds
+	text := get(t, g, "/metrics")
+	for _, m := range find(`(?m)^(\w+)(?:\{(.*)\})? \S+$`, text) {
+		if s.series[m[1]] == nil {
+			s.series[m[1]] = map[string]map[string]bool{"job": {}, "instance": {}} // which Prometheus adds
 		}
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
-			if s[m[1]][l[1]] == nil {
-				s[m[1]][l[1]] = make(map[string]bool)
+			if s.series[m[1]][l[1]] == nil {
+				s.series[m[1]][l[1]] = make(map[string]bool)
 			}
-			s[m[1]][l[1]][l[2]] = true
+			s.series[m[1]][l[1]][l[2]] = true
 		}
+	}
+	for _, m := range find(`(?m)^# (HELP|TYPE) (\w+) (.*)$`, text) {
+		map[string]map[string]string{"HELP": s.help, "TYPE": s.kind}[m[1]][m[2]] = m[3]
 	}
 }
 
+var (
+	once  sync.Once
+	known metrics
+)
+
 // published is what generators publish when all is well, and when the store is gone.
-func published(t *testing.T) series {
+func published(t *testing.T) metrics {
+	t.Helper()
+	once.Do(func() { known = publish(t) })
+	return known
+}
+
+func publish(t *testing.T) metrics {
 	t.Helper()
 	first := kit.Embed(t, "--tag", "order", "--http", "127.0.0.1:0")
 	second := kit.Join(t, first.URL, "--http", "127.0.0.1:0", "--max-wait", "2s")
-	s := make(series)
+	s := metrics{make(series), make(map[string]string), make(map[string]string)}
 	testkit.Eventually(t, "the clock of another generator, and a tag in use", func() bool {
 		get(t, second, "/api/segment/get/order?count=900")
 		s.scrape(t, second)
-		return s["leaf_clock_offset_seconds"] != nil && s["leaf_tag_lasts_seconds"] != nil
+		return s.series["leaf_clock_offset_seconds"] != nil && s.series["leaf_tag_lasts_seconds"] != nil
 	})
 	bad, err := promlint.New(strings.NewReader(get(t, second, "/metrics"))).Lint()
 	if err != nil || len(bad) > 0 {
@@ -74,7 +96,9 @@ func published(t *testing.T) series {
 		get(t, second, "/api/segment/get/invoice")
 		s.scrape(t, second)
 		// A strict tag that cannot be written pages as a tag whose IDs have run out.
-		return s["leaf_tag_refused_seconds"] != nil &&
+		return s.series["leaf_tag_refused_seconds"] != nil && s.series["leaf_finding"] != nil &&
+			s.series["leaf_finding"]["kind"]["registry.unavailable"] && s.series["leaf_finding"]["severity"]["critical"] &&
+			s.series["leaf_finding"]["severity"]["problem"] &&
 			strings.Contains(get(t, second, "/metrics"), "\nleaf_failing_remaining_seconds 0\n")
 	})
 	return s
@@ -84,7 +108,7 @@ func published(t *testing.T) series {
 // silent. The rules fire on the series of their cases, so these are compared.
 func TestDeployFilesKnowTheMetrics(t *testing.T) {
 	t.Parallel()
-	known := published(t)
+	known := published(t).series
 	free := []string{"job", "instance", "tag", "node", "version", "go_version"} // values are the users'
 	board := strings.ReplaceAll(read(t, boardFile), `\"`, `"`)
 	files := map[string]string{boardFile: board}

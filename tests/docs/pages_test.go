@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // anchors are those that GitHub gives the headings of a page.
@@ -69,36 +72,52 @@ func TestArchitectureNamesWhatIsThere(t *testing.T) {
 	}
 }
 
-// Each check that docs/proof.md names is one of the tests.
-func TestProofNamesChecks(t *testing.T) {
+// A text of the program or of deploy, and a comment, that sends its reader to a page names one that is there.
+func TestPagesNamedInTheCodeExist(t *testing.T) {
 	t.Parallel()
-	var code strings.Builder
-	for _, pattern := range []string{"*/mutations*_test.go", "*/*/mutations*_test.go",
-		"allocator/allocatortest/*.go", "tests/chaos/*.go", "tests/chaos/judge/*.go"} {
-		files, err := filepath.Glob("../../" + pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no file is %s: %v", pattern, err)
+	named := 0
+	kit.Must(t, filepath.WalkDir("../..", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+		if entry.IsDir() && entry.Name() == ".git" {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || !slices.Contains([]string{".go", ".js", ".yml", ".json", ".txtar"}, path.Ext(file)) {
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		for _, m := range find(`\b(docs/[a-z]+\.md|SECURITY\.md)(?:#([a-z0-9-]+))?`, string(text)) {
+			named++
+			if page, err := os.ReadFile("../../" + m[1]); err != nil {
+				t.Errorf("%s names %s: %v", file, m[0], err)
+			} else if m[2] != "" && !slices.Contains(anchors(string(page)), m[2]) {
+				t.Errorf("%s names %s, and that has no such heading", file, m[0])
 			}
-			code.Write(data)
+		}
+		return err
+	}))
+	if named < 50 {
+		t.Errorf("only %d names of pages were found", named)
+	}
+}
+
+// All pages together stay short. What the code says by itself, and programs to copy, are not counted.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	words := 0
+	for _, page := range pages(t) {
+		if page == "README.md" || strings.HasPrefix(page, "docs/") && page != "docs/reference.md" {
+			programs := regexp.MustCompile("(?ms)^```(js|python|java)\n.*?^```$") // to copy
+			words += len(strings.Fields(programs.ReplaceAllString(read(t, page), "")))
 		}
 	}
-	names := 0
-	for _, row := range find(`(?m)^\|.*\|.*\| (.*(?:chaos|mutation|conformance) .*) \|$`, read(t, "docs/proof.md")) {
-		for _, m := range find("`([^`/]+)`", row[1]) {
-			if m[1] == "allocator" || m[1] == "snowflake" {
-				continue // their simulations
-			}
-			if names++; !strings.Contains(code.String(), `"`+m[1]+`"`) {
-				t.Errorf("docs/proof.md names %q, and no check has this name", m[1])
-			}
+	for page, most := range map[string]int{"ARCHITECTURE.md": 1000, "CHANGELOG.md": 700} {
+		if n := len(strings.Fields(read(t, page))); n > most {
+			t.Errorf("%s has %d words, at most %d are allowed", page, n, most)
 		}
 	}
-	if names < 30 {
-		t.Errorf("only %d names were found", names)
+	if words > 18000 {
+		t.Errorf("README and docs have %d words, at most 18,000 are allowed", words)
 	}
 }

@@ -21,14 +21,13 @@ func subjects(text string) (found []string) {
 func TestRightsOfThePagesAreTried(t *testing.T) {
 	t.Parallel()
 	script, security := read(t, "tests/cli/permissions.txtar"), read(t, "SECURITY.md")
-	events := read(t, "docs/events.md")
 	takes := subjects(group(`(?m)^\| takes IDs \|(.*)$`, security))
 	for user, want := range map[string][]string{
 		"takes":     takes,
 		"changes":   append(subjects(group(`(?m)^\| changes tags [^|]*\| also (.*)$`, security)), takes...),
-		"auditor":   subjects(group(`(?s)user: auditor,.*?publish: \[(.*?)\]`, read(t, "docs/audit.md"))),
-		"generator": subjects(group(`(?s)user: generator,.*?publish: \[(.*?)\]\s+subscribe: \[ "leaf\.>", "\$SRV\.>" \]\s+allow_responses: true`, read(t, "docs/doctor.md"))),
-		"follows":   subjects(group(`(?s)\| from the stream \| to publish to (.*?)\. Not to `, events) + group(`\| with .--durable. \|(.*)`, events)),
+		"auditor":   subjects(group(`(?s)user: auditor,.*?publish: \[(.*?)\]`, security)),
+		"generator": subjects(group(`(?s)user: generator,.*?publish: \[(.*?)\]\s+subscribe: \[ "leaf\.>", "\$SRV\.>" \]\s+allow_responses: true`, security)),
+		"follows":   subjects(group(`(?s)\| from the stream \| to publish to (.*?)\. Not to `, security) + group(`\| with .--durable. \|(.*)`, security)),
 	} {
 		subscribe := `, subscribe: "_INBOX\.` + user + `\.>" `
 		if user == "generator" {

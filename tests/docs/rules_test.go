@@ -3,8 +3,6 @@ package docs
 import (
 	"fmt"
 	"os/exec"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,9 +24,9 @@ var casesFiles = []string{"deploy/prometheus/alerts_test.yml", "deploy/prometheu
 
 // alert is a rule of Prometheus.
 type alert struct {
-	Alert, Expr string
-	Annotations map[string]string
-	seen        bool // a case expects it
+	Alert, Expr, For    string
+	Annotations, Labels map[string]string
+	seen                bool // a case expects it
 }
 
 // alerts are those of the rules, by name.
@@ -110,11 +108,6 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s lacks a summary, a description or its place in the runbook: %v", name, rule.Annotations)
 		}
 	}
-	for _, m := range find(`README: ([^)]*)\)`, read(t, rulesFile)) {
-		if !slices.Contains(anchors(read(t, "README.md")), strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")) {
-			t.Errorf("the README has no section %s", m[1])
-		}
-	}
 	for _, m := range find(`job="(\w+)"`, read(t, rulesFile)) {
 		if !strings.Contains(read(t, configFile), "job_name: "+m[1]+"\n") {
 			t.Errorf("%s has no job %s", configFile, m[1])
@@ -126,15 +119,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// ruled are the alert events that have a rule of their own, so LeafAlertEvent leaves them out.
-var ruled = map[string]string{
-	"leaf.node.lost":             "LeafGeneratorLost",
-	"leaf.segment.refill_failed": "LeafRefillsFail",
-	"leaf.segment.regressed":     "LeafIDsInDoubt",
-}
-
 // The runbook has a section for each alert: what it means, what callers notice, what to do, how it ends. Alerts are the
-// rules for Prometheus, and the events of severity alert.
+// rules for Prometheus, the kinds of findings, and the events of severity alert.
 func TestRunbookHasEveryAlert(t *testing.T) {
 	t.Parallel()
 	rules, book := alerts(t), read(t, "docs/runbook.md")
@@ -150,10 +136,6 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 			continue
 		}
 		left[strings.TrimPrefix(what, "leaf.")] = true // as leaf events prints it
-		spared := find(`[|"]`+regexp.QuoteMeta(what)+`[|"]`, rules["LeafAlertEvent"].Expr) != nil
-		if own := rules[ruled[what]] != nil; own != spared {
-			t.Errorf("the event %s must raise LeafAlertEvent or a rule of its own, and not both", what)
-		}
 	}
 	const line = `- \*\*%s\*\*: \S.*\n`
 	form := fmt.Sprintf(`^\n\n`+line+line+line+line+`(\n|$)`, "Means", "Callers", "Do", "Ends")

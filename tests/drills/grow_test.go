@@ -67,7 +67,7 @@ func (m *machines) start(i int, clustered bool) {
 	m.generators[i] = kit.Begin(m.t, m.dirs[i], args...)
 }
 
-// One machine becomes three by the steps of docs/cluster.md, and most callers ask until its end. No ID comes twice.
+// One machine becomes three by the steps of docs/operate.md, and most callers ask until its end. No ID comes twice.
 func TestDrillGrow(t *testing.T) {
 	const order, invoice, gift = "order", "invoice", "gift"
 	for _, c := range []struct {

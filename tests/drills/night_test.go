@@ -171,18 +171,17 @@ func TestDrillNightDatabase(t *testing.T) {
 	set.More(500)
 	kit.Must(t, db.Kill())
 	at := db.Addr()
-	n.wakes("LeafRefillsFail", "leaf doctor", "problem")
-	n.wakes("LeafNotReady", "leaf nodes", "store", at)
+	n.wakes("LeafFinding", "leaf doctor", "database.unavailable", at)
 	n.wakes("LeafCannotServe", "leaf nodes", "gen_1: store: ", at)
 	n.wakes("LeafManyRequestsRefused", "leaf nodes", "gen_1: store: ", at)
-	n.wakes("LeafAlertEvent", "leaf events --alerts --since 1h", "segment.starved", at)
+	n.shows("leaf events --alerts --since 1h", "segment.starved", at)
 	n.shows("leaf events --alerts --since 1h", "segment.refill_failed", "order")
-	if shown := get(n.all[0].HTTP + "/dashboard/feed"); !strings.Contains(shown, `"kind":"mysql"`) || !strings.Contains(shown, at) {
+	if shown := get(n.all[0].HTTP + "/dashboard/overview"); !strings.Contains(shown, `"kind":"database.unavailable"`) || !strings.Contains(shown, at) {
 		t.Errorf("the dashboard does not show the cause: %s", shown)
 	}
 	kit.Must(t, db.Run())
 	set.More(500)
-	n.end("LeafRefillsFail", "LeafNotReady", "LeafCannotServe", "LeafManyRequestsRefused", "LeafAlertEvent")
+	n.end("LeafFinding", "LeafCannotServe", "LeafManyRequestsRefused")
 	set.Stop()
 }
 
@@ -212,12 +211,12 @@ func TestDrillOutagePages(t *testing.T) {
 func TestDrillNightGenerators(t *testing.T) {
 	n := newNight(t, fast, "--tag", "order")
 	n.all[1].Close()
-	n.wakes("LeafGeneratorLost", "leaf nodes", "gen_2", "lost, last heard")
+	n.wakes("LeafFinding", "leaf doctor", "node.lost", "gen_2")
+	n.shows("leaf nodes", "gen_2", "lost, last heard")
 	n.wakes("LeafGeneratorDown", "leaf nodes", "gen_2")
 	n.shows("leaf events --alerts --since 1h", "node.lost", "gen_2")
-	n.shows("leaf doctor", "problem", "gen_2 is lost")
 	n.all[1] = n.all[1].Again()
-	n.end("LeafGeneratorLost", "LeafGeneratorDown")
+	n.end("LeafFinding", "LeafGeneratorDown")
 	for range 3 {
 		n.all[2].Close()
 		n.all[2] = n.all[2].Again()

@@ -225,7 +225,7 @@ func slow(t *testing.T, g *kit.Generator) {
 }
 
 // Callers ask for 0.5 to 5 times as many IDs as a generator can give. No ID comes twice, and after the overload it
-// answers again. The table is that of docs/speed.md.
+// answers again. The table is that of docs/guarantees.md#speed.
 func TestDrillOverload(t *testing.T) {
 	for _, way := range []string{"joined", "embedded", "HTTP"} {
 		t.Run(way, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // later is a tag that is created after the backup.
 const later = "later"
 
-// backups are losses after which an operator does what docs/cluster.md says.
+// backups are losses after which an operator does what docs/operate.md says.
 var backups = []scenario{
 	{
 		// What was claimed after the backup is known by generators, and by events.

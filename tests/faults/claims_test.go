@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -159,8 +158,11 @@ var claims = []scenario{
 			_, err := in.request(coupon, 5000)
 			kit.Must(in.T, err)
 			testkit.Eventually(in.T, "the key is written back", func() bool {
-				there, err := kvstore.HasMaster(in.Context(), kvstore.Config{JS: in.js})
-				return there && err == nil
+				kv, err := in.js.KeyValue(in.Context(), bus.BucketKeys)
+				if err == nil {
+					_, err = kv.Get(in.Context(), "master")
+				}
+				return err == nil
 			})
 			in.stop(0)
 			lose()

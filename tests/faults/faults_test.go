@@ -2,7 +2,7 @@
 // Callers of all kinds ask for all kinds of IDs meanwhile.
 //
 // In every row that has callers, no ID comes twice, also none of two callers, and the answers of a strict tag are in
-// order. At the end each kind of caller gets IDs again, and `leaf audit` agrees with all that came. docs/failures.md
+// order. At the end each kind of caller gets IDs again, and `leaf audit` agrees with all that came. docs/guarantees.md
 // has the promises.
 package faults
 

@@ -34,19 +34,12 @@ type held struct {
 func night(s *site) {
 	tag := func(i int) string { return fmt.Sprintf("shop.%02d", i) }
 	why := "the store is unavailable: " + strings.Repeat("x", 200)
-	var alerts []object
-	for i := range 50 {
-		if i < 4 {
-			alerts = append(alerts, event("segment.starved", tag(i), longNode, object{"waiting": 3}))
-		} else {
-			alerts = append(alerts, event("segment.refill_failed", tag(i), longNode, object{"error": why, "left": 9}))
-		}
-	}
-	mysql := cause("mysql", "refused", "leaf.segment.starved leaf.segment.refill_failed", "gen_1 "+longNode, alerts...)
-	mysql["keys"], mysql["dry"], mysql["count"], mysql["lasts_s"] = 30, 4, 120, 100
 	heard := time.Now().Add(-10 * time.Second).UnixMilli()
-	s.feed(mysql, cause("leaf.node.lost", "reduced", "leaf.node.lost", "gen_2",
-		event("node.lost", "gen_2", "gen_2", object{"last_heard_ms": heard, "until_ms": heard})))
+	s.wrong(
+		cause("database.unavailable", admin.Critical, admin.Finding{Keys: []string{longTag, tag(1), tag(2)}, Count: 30,
+			Message: why, Do: "bring the database back"}, "gen_1", longNode),
+		cause("node.lost", admin.Problem, admin.Finding{Keys: []string{"gen_2"}, Count: 1, Message: "its heartbeats stopped",
+			Do: "start it again"}, "gen_1"))
 	s.overview(func(n int, nodes []admin.State) object {
 		var ending []object
 		for i := range 30 {
@@ -88,23 +81,21 @@ func states(t *testing.T, b *browser.Browser) {
 	tab.Await("nothing green", `look.one('.main-total.failing') &&
 		!look.one('#verdict [data-state="good"], #generators .state.good')`)
 	tab.Await("a box for each cause, the worst first",
-		`look.all('#alerts > li').map(({ dataset }) => dataset.kind).join() === 'mysql,leaf.node.lost'`)
+		`look.all('#alerts > li').map(({ dataset }) => dataset.kind).join() === 'database.unavailable,node.lost'`)
 	for _, text := range []string{
-		"MySQL is unavailable", "30 tags, 2 generators: gen_1, " + longNode, "the store is unavailable: ",
-		"No new IDs come from the database. 4 tags have too few IDs left, and callers are refused. " +
-			"26 tags live on the IDs in memory, the first for 1 min 40 s.",
+		"Database unavailable", "2 generators: gen_1, " + longNode, "and 27 more: the store is unavailable: ",
+		"What to do: bring the database back",
 	} {
 		says(tab, "#alerts > li", text)
 	}
 	tab.Await("a word for those who do not see",
-		`look.one('#announcer[aria-live]').textContent.includes('MySQL is unavailable')`)
+		`look.one('#announcer[aria-live]').textContent.includes('Database unavailable')`)
 	links := browser.Eval[[]string](tab, `look.all('#alerts a').map((a) => a.href.split('#')[1])`)
-	if !slices.Equal(links, []string{"segmentstarved", "segmentrefill_failed", "nodelost"}) {
+	if !slices.Equal(links, []string{"databaseunavailable", "nodelost"}) {
 		t.Errorf("the boxes lead to %v of the runbook", links)
 	}
 	tab.Do(chromedp.Click(chromedp.CSS(`#alerts summary`)))
-	tab.Await("some of its alerts", `look.all('#alerts [data-kind="mysql"] .member').length === 50`)
-	says(tab, "#alerts > li", "70 more alerts")
+	tab.Await("what each generator says", `look.all('#alerts [data-kind="database.unavailable"] .member').length === 2`)
 	tab.Await("what ends soonest", `look.all('#ends > li').length === 10 && look.all('#ends > li').every((end, i) =>
 		i < 4 ? end.querySelector('.bad')?.textContent === 'empty' : end.querySelector('.warn, .bad'))`)
 	says(tab, "#ends > li:nth-child(5)", "shop.04")
@@ -138,19 +129,13 @@ func states(t *testing.T, b *browser.Browser) {
 	}
 	tab.Await("a word of the silence", `look.all('#alerts > li').length === 2 &&
 		/^No answer from the generator for \d+ s$/.test(`+verdict+`.textContent)`)
-	s.feed()
+	s.wrong()
 	s.overview(func(n int, nodes []admin.State) object {
 		nodes[1].Counts.Overloads = int64(n)
 		return nil
 	}, "gen_1", longNode)
 	says(tab, `#verdict[data-state="warn"]`, "1 of 2 generators is overloaded; 2 generators, all ready")
 	tab.Await("that not all is well", `look.one('.main-total.failing')`)
-	gone := cause("leaf.segment.starved", "refused", "leaf.segment.starved", "gen_2",
-		event("segment.starved", "order", "gen_2", object{"waiting": 1}))
-	gone["gone"] = true
-	s.feed(gone)
-	tab.Await("that the generator of an alert is gone", `look.one('#alerts .chip')?.checkVisibility()`)
-	s.feed()
 	s.overview(well, "gen_1", longNode)
 	tab.Await("that all is well again", green)
 	asksOnly(t, tab, s.url)
@@ -191,8 +176,8 @@ func page(t *testing.T, b *browser.Browser) {
 		s.events = append(s.events, event(kind, hostile, hostile, body))
 	}
 	s.problem = hostile
-	s.feed(cause("jetstream", "ends", "leaf.segment.refill_failed", hostile,
-		event("segment.refill_failed", hostile, hostile, body)))
+	s.wrong(cause("records.unavailable", admin.Critical, admin.Finding{Keys: []string{hostile}, Count: 1, Message: hostile,
+		Do: hostile}, hostile))
 	taken := []int{2000, 1000, 100} // between two answers
 	s.overview(func(n int, nodes []admin.State) object {
 		for i, tag := range []string{"first", "second", hostile} {
@@ -208,7 +193,7 @@ func page(t *testing.T, b *browser.Browser) {
 		browser.Send(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Kolkata"}))
 	says(tab, "#zone", "Times in UTC+05:30, Asia/")
 	open(tab, hostile)
-	for _, place := range []string{"#verdict", "#overview-problem", "#alerts", "#alerts-problem", "#generators",
+	for _, place := range []string{"#verdict", "#overview-problem", "#alerts", "#events-problem", "#generators",
 		"#tags", "#tags-problem", "#tags .buffer .error", "#events"} {
 		says(tab, place, hostile)
 	}

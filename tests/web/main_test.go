@@ -94,6 +94,7 @@ type site struct {
 	problem string
 
 	mu      sync.Mutex
+	causes  []admin.Cause
 	answers map[string]func(r *http.Request, n int) any // by path; n is how often it was asked before; nil: no answer
 	asked   map[string]int
 }
@@ -104,7 +105,7 @@ func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{answers: make(map[string]func(*http.Request, int) any), asked: make(map[string]int)}
 	s.events = []object{event("tag.created", longTag, longNode, object{"step": 1000})}
-	s.feed()
+	s.wrong()
 	s.answer("tags", object{"tags": []any{}, "next": ""})
 	s.answer("workers", object{"registry": "kv", "workers": []any{}, "next": 0})
 	mux := http.NewServeMux()
@@ -158,7 +159,7 @@ func (s *site) overview(change func(n int, nodes []admin.State) object, names ..
 			})
 		}
 		answer := object{"node": names[0], "unix_ms": time.Now().UnixMilli(), "nodes": nodes, "lost": []any{},
-			"ending": []any{}}
+			"ending": []any{}, "causes": s.causes}
 		for key, value := range change(n, nodes) {
 			answer[key] = value
 		}
@@ -168,26 +169,28 @@ func (s *site) overview(change func(n int, nodes []admin.State) object, names ..
 
 func well(int, []admin.State) object { return nil }
 
-// feed sets the causes that last, and the events.
-func (s *site) feed(causes ...object) {
-	lasting := 0
-	for _, cause := range causes {
-		lasting += cause["count"].(int)
+// wrong sets what is wrong, and the events.
+func (s *site) wrong(causes ...admin.Cause) {
+	s.answer("feed", object{"problem": s.problem, "events": s.events})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.causes = append([]admin.Cause{}, causes...)
+}
+
+// cause is what generators find of one kind.
+func cause(kind string, severity admin.Severity, finding admin.Finding, nodes ...string) admin.Cause {
+	c := admin.Cause{Kind: kind, Severity: severity, Since: time.Now()}
+	finding.Kind, finding.Severity, finding.Since = kind, severity, time.Now()
+	for _, node := range nodes {
+		c.Findings = append(c.Findings, admin.NodeFinding{Node: node, Finding: finding})
 	}
-	s.answer("feed", object{"causes": append([]object{}, causes...), "lasting": lasting, "past": []any{}, "ended": 0,
-		"problem": s.problem, "events": s.events})
+	return c
 }
 
-// cause is one failure, with all of its alerts. Types and nodes are words.
-func cause(kind, harm, types, nodes string, alerts ...object) object {
-	return object{"kind": kind, "harm": harm, "since": time.Now(), "types": strings.Fields(types),
-		"nodes": strings.Fields(nodes), "keys": 1, "dry": 0, "count": len(alerts), "alerts": alerts}
-}
-
-// event is an event, or an alert of a cause.
+// event is an event.
 func event(kind, key, node string, body object) object {
 	return object{"id": kind + key + node, "time": time.Now(), "severity": "alert", "type": "leaf." + kind,
-		"key": key, "node": node, "body": body}
+		"subject": key, "source": "/leaf/" + node, "data": body}
 }
 
 // buffer is what a generator has of a tag: a segment that is half used, and the next one. The page measures the rate by

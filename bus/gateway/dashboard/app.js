@@ -4,7 +4,7 @@
 import { Alerts } from "./alerts.js";
 import { byID, setNotice, setText } from "./dom.js";
 import { Ends } from "./ends.js";
-import { Events } from "./events.js";
+import { Events, shown } from "./events.js";
 import { Generators } from "./generators.js";
 import { Poll, refusal } from "./poll.js";
 import { Rates } from "./rate.js";
@@ -33,6 +33,8 @@ new Poll({
     tags.overview(overview);
     ends.show(tags.known(), tags.rates, Math.max(0, ...overview.nodes.map(({ counts }) => counts.failing)));
     generators.overview(overview);
+    summary.alerts(overview.causes.length);
+    alerts.show(overview);
   },
   onFailure: (error) => summary.failed(error),
 }).start();
@@ -41,12 +43,10 @@ new Poll({
   path: () => "dashboard/feed",
   every: () => 1_000,
   onAnswer(feed) {
-    setNotice(byID("alerts-problem"), feed.problem);
-    summary.alerts(feed.lasting);
-    alerts.show(feed);
-    events.show(feed.events);
+    setNotice(byID("events-problem"), feed.problem);
+    events.show(feed.events.map(shown));
   },
-  onFailure: (error) => setNotice(byID("alerts-problem"), refusal(error)),
+  onFailure: (error) => setNotice(byID("events-problem"), refusal(error)),
 }).start();
 
 byID("origin").textContent = location.origin;

@@ -5,6 +5,10 @@ import { text, title } from "./words.js";
 
 const most = 100;
 
+/** shown is a CloudEvent as the page has it. Any peer of a generator may publish that it is lost, or was. */
+export const shown = ({ subject: key, data: body, source, ...rest }) => (
+  { ...rest, key, body, node: rest.type.startsWith("leaf.node.") ? key : source.replace("/leaf/", "") });
+
 /** Events is the list of the latest events. */
 export class Events {
   #list = new Keyed(byID("events"), (event) => event.id, () => new EventView());

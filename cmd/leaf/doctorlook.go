@@ -1,0 +1,297 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/kvstore"
+)
+
+const (
+	// leastReplicas is the least number of replicas of which a majority remains without any one.
+	leastReplicas = 3
+	// replicaSilent is how long a replica may be silent. Its leader hears it every second.
+	replicaSilent = 3 * time.Second
+	// leaderAnswers is how long the leader of a stream may take for an answer.
+	leaderAnswers = 2 * time.Second
+
+	fixReplicas = "run at least three NATS servers with JetStream as one cluster (docs/operate.md). If they are one: " +
+		"nats stream edit NAME --replicas 3, for each stream"
+	fixSpread = "in a cluster, generators move to other servers within a minute; if not, give each the addresses of " +
+		"several servers (--server), and make sure that it can reach them"
+	runbook = "; see docs/runbook.md#"
+)
+
+// look is what the installation looks like at one moment, from outside.
+type look struct {
+	nodes   []admin.State
+	streams []streamLook
+	cluster bool  // the NATS server is in one
+	err     error // the generators could not be asked
+
+	asked, answered time.Time
+}
+
+// streamLook is what the leader of a stream says of it, or why there is no answer.
+type streamLook struct {
+	name string
+	info *jetstream.StreamInfo // nil: there is no such stream, or err
+	err  error
+}
+
+// lookAround asks all generators and JetStream at the same time.
+func lookAround(ctx context.Context, c *admin.Client, js jetstream.JetStream) look {
+	names := kvstore.Streams()
+	l := look{streams: make([]streamLook, len(names)), asked: time.Now(), cluster: js.Conn().ConnectedClusterName() != ""}
+	var asked sync.WaitGroup
+	for i, name := range names {
+		asked.Go(func() { l.streams[i] = lookAt(ctx, js, name) })
+	}
+	l.nodes, l.err = c.States(ctx)
+	asked.Wait()
+	l.answered = time.Now()
+	return l
+}
+
+func lookAt(ctx context.Context, js jetstream.JetStream, name string) streamLook {
+	ctx, cancel := context.WithTimeout(ctx, leaderAnswers)
+	defer cancel()
+	stream, err := js.Stream(ctx, name)
+	switch {
+	case err == nil:
+		return streamLook{name: name, info: stream.CachedInfo()}
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return streamLook{name: name}
+	}
+	return streamLook{name: name, err: denied(js.Conn(), err)}
+}
+
+// denied returns why a question to JetStream has no answer, if NATS denied to ask or to hear it, and else err. nats.go
+// reports that only as the connection's last error.
+func denied(nc *nats.Conn, err error) error {
+	last := nc.LastError()
+	if text := fmt.Sprint(last); errors.Is(last, nats.ErrPermissionViolation) &&
+		(strings.Contains(text, ".API.") || strings.Contains(text, "Subscription to")) {
+		return last
+	}
+	return err
+}
+
+// stream returns what is known of a stream; nil: it does not exist, or cannot be read.
+func (l look) stream(name string) *jetstream.StreamInfo {
+	for _, s := range l.streams {
+		if s.name == name {
+			return s.info
+		}
+	}
+	return nil
+}
+
+// findings returns what is wrong with JetStream and the generators. before is the look before this one.
+func (l look) findings(before look) []finding {
+	found := l.streamFindings(before)
+	if l.err != nil {
+		return append(found, finding{
+			Check: "generators", State: stateProblem, Found: l.err.Error(), stops: true})
+	}
+	return slices.Concat(found, l.causes(), l.unready(), l.alone())
+}
+
+// streamFindings groups what is wrong with the streams by what it is: a server that is away leaves all of them.
+func (l look) streamFindings(before look) (all []finding) {
+	add := func(f finding, name string) {
+		f.Check = "streams"
+		if i := slices.IndexFunc(all, func(g finding) bool { return g.what == f.Found }); i >= 0 {
+			all[i].Found = name + ", " + all[i].Found
+			return
+		}
+		f.what, f.Found, f.stops = f.Found, name+": "+f.Found, true
+		all = append(all, f)
+	}
+	for i, s := range slices.Backward(l.streams) {
+		switch {
+		case s.err != nil:
+			f := jetStreamFinding(s.err)
+			f.Found = "it cannot be read: " + f.Found
+			add(f, s.name)
+		case s.info == nil && i == 0:
+			add(finding{Found: "it does not exist", Fix: "start the generators: the first one makes it"}, s.name)
+		case s.info == nil:
+		case s.info.Config.Replicas < leastReplicas:
+			f := finding{Found: fmt.Sprintf("kept by %d of the three servers that it needs", s.info.Config.Replicas),
+				Fix: fixReplicas, never: true}
+			if l.cluster && !found(l.nodes, "replicas.few") {
+				f.State = stateWarning
+			}
+			add(f, s.name)
+		default:
+			for _, why := range replicaLacks(s.info, before.stream(s.name)) {
+				add(finding{State: stateProblem, Found: why, Fix: "start the NATS server that is away, make room on its disk, " +
+					"or wait until its copy is complete"}, s.name)
+			}
+		}
+	}
+	return all
+}
+
+// found reports whether a generator has a finding of a kind.
+func found(nodes []admin.State, kind string) bool {
+	return slices.ContainsFunc(admin.Causes(nodes), func(c admin.Cause) bool { return c.Kind == kind })
+}
+
+// jetStreamFinding says why JetStream does not answer, and what to do.
+func jetStreamFinding(err error) finding {
+	f := finding{State: stateProblem, Found: err.Error()}
+	api, _ := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		f.Fix = "run leaf doctor as the user of the generators (SECURITY.md#followers-auditors-generators)"
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
+		f.Found = "no server answers for JetStream: " + f.Found
+		f.Fix = "enable JetStream on the servers and for this account, start the servers that have it, and check --js-domain"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), api != nil && api.Code == 503:
+		f.Found = "JetStream has no leader: " + f.Found
+		f.Fix = "start the NATS servers that are away: more than half of those with JetStream must run " +
+			"(nats server report jetstream)"
+	}
+	return f
+}
+
+// replicaLacks returns what is wrong with the replicas of a stream. before is what was known of it a moment ago; nil:
+// nothing.
+func replicaLacks(info, before *jetstream.StreamInfo) (lacks []string) {
+	cluster := info.Cluster
+	if cluster == nil || cluster.Leader == "" {
+		return []string{"it has no leader"}
+	}
+	// The last writes are on their way to a replica that is current.
+	underWay := uint64(0)
+	if before != nil && before.State.LastSeq > 0 && info.State.LastSeq > before.State.LastSeq {
+		underWay = info.State.LastSeq - before.State.LastSeq
+	}
+	for _, r := range cluster.Replicas {
+		switch {
+		case r.Offline:
+			lacks = append(lacks, fmt.Sprintf("replica %s is offline", r.Name))
+		case r.Active > replicaSilent:
+			lacks = append(lacks, fmt.Sprintf("replica %s is silent", r.Name))
+		case r.Pending:
+			lacks = append(lacks, fmt.Sprintf("replica %s has not joined yet", r.Name))
+		case r.Lag > underWay:
+			lacks = append(lacks, fmt.Sprintf("replica %s is %d behind", r.Name, r.Lag))
+		case !r.Current && r.Lag == 0:
+			lacks = append(lacks, fmt.Sprintf("replica %s is not current", r.Name))
+		}
+	}
+	if there := len(cluster.Replicas) + 1; there < info.Config.Replicas {
+		lacks = append(lacks, fmt.Sprintf("it has %d of %d replicas", there, info.Config.Replicas))
+	}
+	return lacks
+}
+
+// causes returns what the generators find, one line a cause.
+func (l look) causes() (found []finding) {
+	for _, c := range admin.Causes(l.nodes) {
+		first := c.Findings[0]
+		about, nodes := "", make([]string, len(c.Findings))
+		for i, f := range c.Findings {
+			nodes[i] = f.Node
+		}
+		if n := first.Count; n > 0 {
+			about = " about " + strings.Join(first.Keys, ", ")
+			if more := n - len(first.Keys); more > 0 {
+				about += fmt.Sprintf(" and %d more", more)
+			}
+		}
+		f := finding{Check: c.Kind, State: stateProblem, Found: strings.Join(nodes, ", ") + about + ": " + first.Message,
+			Fix: first.Do + runbook + strings.ReplaceAll(c.Kind, ".", "")}
+		if c.Severity == admin.Warning {
+			f.State = stateWarning
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// unready returns the generators that lack something. doctor prints those of which no cause says why.
+func (l look) unready() (found []finding) {
+	for _, s := range l.nodes {
+		explained := slices.ContainsFunc(s.Findings, func(f admin.Finding) bool { return f.Severity != admin.Warning })
+		for _, part := range s.Missing {
+			f := finding{Check: "generators", State: stateProblem, stops: true,
+				Found: fmt.Sprintf("%s lacks its %s: %s", s.Node, part, s.Reasons[part]),
+				Fix:   "docs/runbook.md#leafcannotserve"}
+			if explained {
+				f.State = ""
+			}
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// alone returns why a service depends on one machine.
+func (l look) alone() (found []finding) {
+	if len(l.nodes) == 0 {
+		return []finding{{Check: "generators", State: stateProblem, Found: "no generator answers",
+			Fix: "start some with leaf serve, on at least two machines", stops: true}}
+	}
+	for _, service := range []struct {
+		name string
+		can  func(admin.State) bool
+	}{
+		{"segments", func(s admin.State) bool { return s.Segment }},
+		{"snowflakes", func(s admin.State) bool { return s.Snowflake }},
+	} {
+		able := slices.DeleteFunc(slices.Clone(l.nodes), func(s admin.State) bool { return !service.can(s) })
+		f := finding{Check: "generators", stops: true, Fix: "start another generator on another machine"}
+		switch server := common(able); {
+		case len(able) == 0:
+			f.Found = "no generator can answer with " + service.name
+		case len(able) == 1:
+			f.Found = "only " + able[0].Node + " can answer with " + service.name
+		case server != "":
+			f.Found = fmt.Sprintf("all generators that can answer with %s (%s) use the NATS server %s: while it hangs, every "+
+				"call fails", service.name, names(able), server)
+			f.Fix = fixSpread
+			if l.cluster {
+				f.State = stateWarning
+			}
+		default:
+			continue
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// common returns the NATS server that all generators use; empty: they use several.
+func common(nodes []admin.State) (server string) {
+	for i, s := range nodes {
+		if at := cmp.Or(s.Server, s.Address); i == 0 {
+			server = at
+		} else if at != server {
+			return ""
+		}
+	}
+	return server
+}
+
+func names(nodes []admin.State) string {
+	all := make([]string, len(nodes))
+	for i, s := range nodes {
+		all[i] = s.Node
+	}
+	return strings.Join(all, ", ")
+}
