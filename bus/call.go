@@ -281,7 +281,8 @@ func (c *call) gaveUp(ctx context.Context) error {
 		c.note(wire.Silent(c.subject))
 	}
 	err := c.x.gaveUp(ctx, cmp.Or(c.why, c.x.lines[0].away(), ctx.Err(), context.DeadlineExceeded))
-	if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) { // it was the client's timeout, or the context is about to end
+	// It was the client's timeout, or the context is about to end.
+	if ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("%w (%w)", err, context.DeadlineExceeded)
 	}
 	return err

@@ -13,7 +13,7 @@ import (
 const apartAfter = 5 * time.Second
 
 // Connect returns a client with two connections of its own, to different servers, with the options that
-// docs/cluster.md asks for. Each of urls may be a list by commas. If an answer over the first connection is late, the
+// docs/clients.md names. Each of urls may be a list by commas. If an answer over the first connection is late, the
 // request is sent again over the other one. If three calls in a row have their answers from there, that becomes the
 // first. So a NATS server that hangs costs a call a delay. With one server there is one connection. Close the client
 // after use. [ConnectWith] has options, such as credentials.
@@ -41,9 +41,11 @@ func ConnectWith(urls []string, connection []nats.Option, opts ...Option) (*Clie
 	return c, nil
 }
 
-// connectElsewhere returns a connection to another server than the first one has; nil: none can be reached.
+// connectElsewhere returns a connection to another server than the first one has. If none can be reached now, it tries
+// again until one can. nil: there is no other one.
 func connectElsewhere(first *nats.Conn, opts []nats.Option) *nats.Conn {
 	servers := first.Servers()
+	var unreachable []string
 	for i, url := range servers {
 		if url == first.ConnectedUrl() {
 			continue
@@ -52,14 +54,22 @@ func connectElsewhere(first *nats.Conn, opts []nats.Option) *nats.Conn {
 		list := append([]string{url}, append(servers[i+1:len(servers):len(servers)], servers[:i]...)...)
 		nc, err := nats.Connect(strings.Join(list, ","), append(opts, nats.DontRandomize())...)
 		if err != nil {
+			unreachable = append(unreachable, url)
 			continue
 		}
 		if nc.ConnectedServerId() != first.ConnectedServerId() {
 			return nc
 		}
+		if nc.ConnectedUrl() != url { // url did not answer, and the list has the server of the first connection, too
+			unreachable = append(unreachable, url)
+		}
 		nc.Close()
 	}
-	return nil
+	if len(unreachable) == 0 {
+		return nil
+	}
+	nc, _ := nats.Connect(strings.Join(unreachable, ","), append(opts, nats.RetryOnFailedConnect(true))...)
+	return nc
 }
 
 // keepApart moves the second connection to another server when both have come to the same one. stop ends that.

@@ -71,3 +71,36 @@ func TestConnect(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A server that cannot be reached at first gets its connection later.
+func TestConnectWhileAServerIsAway(t *testing.T) {
+	t.Parallel()
+	var silent atomic.Bool
+	first := natskit.Start(t)
+	answers(t, first, "leaf.segment.order", func(int64, *nats.Msg) *nats.Msg {
+		if silent.Load() {
+			return nil
+		}
+		return ids("1")
+	})
+	address := testkit.FreeAddress(t)
+	c, err := bus.ConnectWith([]string{first.ClientURL(), "nats://" + address},
+		[]nats.Option{nats.DontRandomize(), nats.ReconnectWait(10 * time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Take(testkit.Context(t), "order", 1); err != nil {
+		t.Fatal(err)
+	}
+	silent.Store(true)
+	second, err := embedded.Start(embedded.Config{Listen: address, StoreDir: t.TempDir(), Log: testkit.Quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(second.Close)
+	answers(t, second, "leaf.segment.order", func(int64, *nats.Msg) *nats.Msg { return ids("2") })
+	if got, err := c.Take(testkit.Context(t), "order", 1); err != nil || got[0].First != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -114,7 +114,8 @@ type arrival struct {
 
 func newExchange() *exchange {
 	return &exchange{
-		hedging: true, begin: time.Now(), calls: sync.Pool{New: newCall}, delays: delays{seed: maphash.MakeSeed()}, open: make(map[uint64]waiting),
+		hedging: true, begin: time.Now(), calls: sync.Pool{New: newCall}, delays: delays{seed: maphash.MakeSeed()},
+		open:   make(map[uint64]waiting),
 		budget: budget{tokens: tokensForHedge},
 	}
 }
