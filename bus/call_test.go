@@ -103,7 +103,7 @@ func TestWhenRequestsAreSentAgain(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(2 * silence)
-		if n := len(c.x.open); n != 0 {
+		if n := underLock(c, func(x *exchange) int { return len(x.open) }); n != 0 {
 			t.Errorf("%d requests are waited for", n)
 		}
 	})
@@ -123,8 +123,9 @@ func TestPausesAfterRefusals(t *testing.T) {
 				t.Errorf("pause %d: %d ms", i, got)
 			}
 		}
-		if c.Stats().Hedges != 0 || c.x.budget.quiet < time.Second/2 {
-			t.Errorf("%+v, quiet until %v", c.Stats(), c.x.budget.quiet)
+		quiet := underLock(c, func(x *exchange) time.Duration { return x.budget.quiet })
+		if c.Stats().Hedges != 0 || quiet < time.Second/2 {
+			t.Errorf("%+v, quiet until %v", c.Stats(), quiet)
 		}
 	})
 }
@@ -165,7 +166,8 @@ func TestWhatHedgesCost(t *testing.T) {
 				t.Errorf("%v, %v", took, err)
 			}
 			time.Sleep(5 * time.Second)
-			if paid := mostTokens - c.x.budget.tokens; paid != min(cost, int(c.Stats().Hedges))*tokensForHedge {
+			tokens := underLock(c, func(x *exchange) int { return x.budget.tokens })
+			if paid := mostTokens - tokens; paid != min(cost, int(c.Stats().Hedges))*tokensForHedge {
 				t.Errorf("the first answer came after %v: %d hedges cost %d", took, c.Stats().Hedges, paid)
 			}
 		})
@@ -360,6 +362,13 @@ func TestClientIsCollected(t *testing.T) {
 
 // hedged makes a client ask again as it does by default.
 func hedged(c *Client) { c.x.hedging = true }
+
+// underLock returns a part of what the lock of a client's exchange guards.
+func underLock[T any](c *Client, f func(*exchange) T) T {
+	c.x.mu.Lock()
+	defer c.x.mu.Unlock()
+	return f(c.x)
+}
 
 // A user can hang metrics on each call.
 func TestOnCall(t *testing.T) {
