@@ -101,8 +101,8 @@ const leastLeft = ending
 func (l Layout) CheckLife(now int64) error {
 	if l.End()-now < leastLeft.Milliseconds() {
 		return fmt.Errorf("a new layout of snowflakes must last for a year at least, and this one ends at %s: give the time "+
-			"more bits "+
-			"(more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch", text(l.End()))
+			"more bits (more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch",
+			text(l.End()))
 	}
 	return nil
 }

@@ -78,10 +78,10 @@ func (c *Client) CreateTag(ctx context.Context, req TagSpec) (TagRecord, error) 
 	return call[TagRecord](ctx, c, SubjectTagsCreate, req)
 }
 
-// UpdateTag changes a tag and returns its record. When it returns, a new max_id is in force at every
-// generator that is heard; the result names the others. [bus.UnknownTag]: the tag does not exist.
-// [bus.Conflict]: max_id would move backwards, or the change looks like a typo and has no Force. After [bus.TimedOut], or an
-// error that is not a [bus.Error], the change may have happened: make the same request again.
+// UpdateTag changes a tag and returns its record. When it returns, a new max_id is in force at every generator that is
+// heard; the result names the others. [bus.UnknownTag]: the tag does not exist. [bus.Conflict]: max_id would move
+// backwards, or the change looks like a typo and has no Force. After [bus.TimedOut], or an error that is not a
+// [bus.Error], the change may have happened: make the same request again.
 func (c *Client) UpdateTag(ctx context.Context, req TagSpec) (TagRecord, error) {
 	return call[TagRecord](ctx, c, SubjectTagsUpdate, req)
 }

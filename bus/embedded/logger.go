@@ -23,7 +23,8 @@ type logger struct {
 const writeFailed = "ritical write error"
 
 // writtenTo finds the stream that nats-server names in such a message.
-var writtenTo = regexp.MustCompile(`^(?:Filestore \[([^\]]+)\]|JetStream stream '.* > ([^']+)'|JetStream consumer '.* > (.+) > [^']+') `)
+var writtenTo = regexp.MustCompile(`^(?:Filestore \[([^\]]+)\]|JetStream stream '.* > ([^']+)'|` +
+	`JetStream consumer '.* > (.+) > [^']+') `)
 
 // group is the name of a group of servers, which has a store like a stream.
 var group = regexp.MustCompile(`^(_meta_$|[SC]-R\d)`)

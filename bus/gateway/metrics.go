@@ -228,8 +228,8 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	out.add("serving", serving, truth(s.Segment), "kind", generator.SegmentKind.String())
 	out.add("serving", serving, truth(s.Snowflake), "kind", generator.SnowflakeKind.String())
 	for _, f := range s.Findings {
-		out.add("finding", "1 for each kind of what the generator finds to be wrong, as leaf doctor prints it; absent: nothing "+
-			"of that kind.", 1, "kind", f.Kind, "severity", string(f.Severity))
+		out.add("finding", "1 for each kind of what the generator finds to be wrong, as leaf doctor prints it; "+
+			"absent: nothing of that kind.", 1, "kind", f.Kind, "severity", string(f.Severity))
 	}
 	out.add("lost_nodes", "Other generators that this one does not hear, and that did not report that they end.",
 		float64(s.Counts.Lost))
@@ -269,8 +269,8 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, r := range s.Refused {
 		out.add("tag_refused_seconds",
 			"How long all requests for IDs of a tag have been refused, from the first refusal to the last, for the 5 tags "+
-				"without IDs for longest; "+
-				"absent: IDs were handed out or reserved since, or nobody asked for 10 minutes.", float64(r.ForMS)/1e3, "tag", r.Tag)
+				"without IDs for longest; absent: IDs were handed out or reserved since, or nobody asked for 10 minutes.",
+			float64(r.ForMS)/1e3, "tag", r.Tag)
 		out.add("tag_refused_requests",
 			"Requests for IDs of a tag that were refused since the last one that got IDs, for the same tags.",
 			float64(r.Refused), "tag", r.Tag)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// checksEvery is the pause between two rounds of checks.
-const checksEvery = 10 * time.Second
+// checksEvery is the pause between two rounds of checks, and checksAgain that while one finds something, because
+// operators wait for its end.
+const checksEvery, checksAgain = time.Minute, 10 * time.Second
 
 // checks runs Config.Checks, which ask others, and keeps what they found. Its methods are safe for concurrent use.
 type checks struct {
@@ -20,11 +21,14 @@ type checks struct {
 // run checks until the context is done.
 func (c *checks) run(ctx context.Context) {
 	for {
-		found := make(map[string]error)
+		found, pause := make(map[string]error), checksEvery
 		for kind, check := range c.cfg.Checks {
 			attempt, cancel := context.WithTimeout(ctx, stepTimeout)
 			found[kind] = check(attempt)
 			cancel()
+			if found[kind] != nil {
+				pause = checksAgain
+			}
 		}
 		c.mu.Lock()
 		c.found = found
@@ -32,7 +36,7 @@ func (c *checks) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(checksEvery):
+		case <-time.After(pause):
 		}
 	}
 }

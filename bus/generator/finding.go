@@ -47,23 +47,18 @@ var kinds = map[string]struct {
 		"records are lost, restore them from a backup. Leave the generators running"},
 	"registry.unavailable": {admin.Problem, "bring the registry of workers back. Snowflakes go on until the worker's " +
 		"reservation ends"},
-	"events.unavailable": {admin.Warning, "make room for the stream LEAF_EVENTS, or start the NATS servers " +
-		"that keep it. " +
-		"No alert is stored until then"},
-	"keys.lost": {admin.Critical, "create no opaque tag, restart no generator, and restore the bucket " +
-		"LEAF_KEYS from a " +
+	"events.unavailable": {admin.Warning, "make room for the stream LEAF_EVENTS, or start the NATS servers that keep " +
+		"it. No alert is stored until then"},
+	"keys.lost": {admin.Critical, "create no opaque tag, restart no generator, and restore the bucket LEAF_KEYS from a " +
 		"backup"},
 	"nats.degraded": {admin.Problem, "start the NATS servers that are away, or make room on the disk of this one"},
-	"nats.unheard": {admin.Critical, "see that the NATS server runs, that no firewall is between, and that the " +
-		"user of " +
+	"nats.unheard": {admin.Critical, "see that the NATS server runs, that no firewall is between, and that the user of " +
 		"the generators has its rights"},
-	"replicas.few": {admin.Warning, "run at least three NATS servers with JetStream as one cluster, and give " +
-		"each stream " +
-		"of Leafbus three replicas: nats stream edit NAME --replicas 3"},
+	"replicas.few": {admin.Warning, "run at least three NATS servers with JetStream as one cluster, and give each " +
+		"stream of Leafbus three replicas: nats stream edit NAME --replicas 3"},
 	"disk.low": {admin.Problem, "make room on the disk of the data folder. A full disk stops all writes"},
-	"folder.temporary": {admin.Warning, "keep the data folder on a volume that lasts, such as a " +
-		"PersistentVolume: without " +
-		"it each restart is a new generator, and the last one counts as lost"},
+	"folder.temporary": {admin.Warning, "keep the data folder on a volume that lasts, such as a PersistentVolume: " +
+		"without it each restart is a new generator, and the last one counts as lost"},
 	"clock.backwards": {admin.Problem, "set the clock right, slowly: check NTP on that machine"},
 	"clock.skewed":    {admin.Problem, "check NTP on that machine. If its clock is right, it was wrong in the last run"},
 	"clock.off":       {admin.Warning, "check NTP on that machine, and with two generators on the other one too"},

@@ -20,7 +20,7 @@ const eventsPatience = time.Second
 // tagAdmin does what operators ask of tags.
 //
 //	create, ensureAll ──── add ──────┐
-//	update, advance, delete ─ amend ─┴── announce    the event; then it waits until all generators have it in force
+//	update, advance, delete ─ amend ─┴── announce   the event; then it waits until all have it in force
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type tagAdmin struct {

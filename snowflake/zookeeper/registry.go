@@ -69,8 +69,8 @@ var _ snowflake.Registry = (*Registry)(nil)
 var open = zk.WorldACL(zk.PermAll)
 
 var (
-	errElsewhere = errors.New("this is not the ZooKeeper that the installation uses: was it restored, or does an address " +
-		"lead elsewhere?")
+	errElsewhere = errors.New("this is not the ZooKeeper that the installation uses: was it restored, or does an " +
+		"address lead elsewhere?")
 	errUnclaimed = errors.New("it is not known yet which installation has its workers in ZooKeeper")
 	nameForm     = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 )

@@ -71,7 +71,8 @@ func endedBy(event, alert string) bool {
 	}
 	switch event {
 	case "leaf.node.started":
-		return of("leaf.segment.", "leaf.records.", "leaf.registry.", "leaf.nats.degraded", "leaf.node.stale", "leaf.node.lost")
+		return of("leaf.segment.", "leaf.records.", "leaf.registry.", "leaf.nats.degraded", "leaf.node.stale",
+			"leaf.node.lost")
 	case "leaf.node.stopped":
 		return true
 	case "leaf.worker.acquired":

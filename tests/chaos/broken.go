@@ -108,9 +108,10 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		stores: inMySQL, checks: []string{"twice"},
 	},
 	{
-		name:   "wrong-server-accepted",
-		why:    "A generator forgets its installation and begins a new one on an empty NATS, so IDs come a second time.",
-		edits:  []edit{{"bus/installation/member.go", "if m.known, m.store, err = c.Folder", "if _, m.store, err = c.Folder"}},
+		name: "wrong-server-accepted",
+		why:  "A generator forgets its installation, and begins a new one at 1 on an empty NATS.",
+		edits: []edit{{"bus/installation/member.go",
+			"if m.known, m.store, err = c.Folder", "if _, m.store, err = c.Folder"}},
 		faults: []string{"wrong-server", "op-create"},
 		stores: jetStream, checks: []string{"twice", "installation"},
 	},
@@ -134,7 +135,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	},
 	{
 		name: "no-gate-after-a-silence",
-		why:  "A generator that stood still serves before it has asked what operators set, so callers get IDs below a new max_id.",
+		why:  "A generator that stood still serves before it has asked what operators set: IDs below a new max_id.",
 		edits: []edit{
 			{"bus/generator/away.go", "	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)\n", "	return false\n"},
 			{"bus/generator/away.go", "	if lasted > tooOld {", "	if false {"}, // else hardly any request is left
@@ -179,7 +180,8 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"allocator/index.go",
 				"s.Revision, s.Step, s.Deleted, x.pass\n",
 				"s.Revision, s.Step, s.Deleted, x.pass\n		if s.Deleted {\n			e.end = 0\n		}\n"},
-			{"allocator/record.go", "max(t.MaxID, s.MaxID, known, 1), s.Last, false", "max(t.MaxID, min(known, 1)), s.Last, false"},
+			{"allocator/record.go", "max(t.MaxID, s.MaxID, known, 1), s.Last, false",
+				"max(t.MaxID, min(known, 1)), s.Last, false"},
 		},
 		faults: []string{"op-delete", "op-create"},
 		stores: jetStream, checks: []string{"twice", "deleted"},

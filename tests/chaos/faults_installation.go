@@ -149,7 +149,7 @@ var installationFaults = []*fault{
 	},
 	{
 		name: "restore-busy", weight: 1,
-		about:   "all records are lost, and restored from a backup that was made while generators wrote one record all the time",
+		about:   "all records are lost, and restored from a backup that was made while generators wrote a record",
 		servers: "joined", alone: true,
 		strike: func(s *strike) {
 			s.restoreBySteps(func() {
@@ -184,7 +184,8 @@ var installationFaults = []*fault{
 			for _, m := range s.machines {
 				s.must(m.name+" waits for the record", func() bool {
 					_, body := m.readyz()
-					return strings.Contains(body, "waiting for the record of installation") || strings.Contains(body, "belongs to installation")
+					return strings.Contains(body, "waiting for the record of installation") ||
+						strings.Contains(body, "belongs to installation")
 				})
 			}
 			s.insist("restore", file)

@@ -106,7 +106,7 @@ var recordFaults = []*fault{
 	{
 		// Nobody does anything for tags in MySQL. Without it, the operator says where each tag goes on.
 		name: "tags-removed", weight: 2, alone: true,
-		about: "the bucket LEAF_TAGS is deleted, and the operator creates each tag above all IDs; a generator may start before",
+		about: "the bucket LEAF_TAGS is deleted, and each tag is created again, above all IDs; a generator may start before",
 		strike: func(s *strike) {
 			s.loseTags(func() {
 				s.removeStreams(streamTags)

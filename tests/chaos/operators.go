@@ -235,7 +235,8 @@ func (t *subject) resumeTag() {
 func (t *subject) limit(last int64) bool {
 	return t.s.command(change{
 		args: func() []string {
-			return append(t.set([]string{"tag", "set", t.tag, "--limit", fmt.Sprint(last)}, fmt.Sprintf("limit: %d", last))(), "--force")
+			set := t.set([]string{"tag", "set", t.tag, "--limit", fmt.Sprint(last)}, fmt.Sprintf("limit: %d", last))
+			return append(set(), "--force")
 		},
 		demand: func(_ kit.Result, at time.Time) { t.s.judge.Limit(t.tag, last, at) },
 	})

@@ -123,8 +123,8 @@ func (l *Link) change(set func()) {
 }
 
 // OnRequest makes f decide on each chunk that is read from a client from now on; nil forwards all. f may change
-// the chunk, but keep no part of it, and is called concurrently for several connections. TCP may cut requests into chunks
-// anywhere; small ones whose client waits for each answer come whole.
+// the chunk, but keep no part of it, and is called concurrently for several connections. TCP may cut requests into
+// chunks anywhere; small ones whose client waits for each answer come whole.
 func (l *Link) OnRequest(f func(data []byte) Action) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

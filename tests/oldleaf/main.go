@@ -80,7 +80,8 @@ func fail(w http.ResponseWriter, r *http.Request, err error) {
 		code = strconv.Itoa(codeUnknown)
 	}
 	_ = json.NewEncoder(w).Encode(failure{ // the caller may be gone
-		Timestamp: time.Now().UnixMilli(), Status: http.StatusInternalServerError, Error: http.StatusText(http.StatusInternalServerError),
+		Timestamp: time.Now().UnixMilli(), Status: http.StatusInternalServerError,
+		Error:     http.StatusText(http.StatusInternalServerError),
 		Exception: "com.sankuai.inf.leaf.server.exception.LeafServerException",
 		Message:   "Result{id=" + code + ", status=EXCEPTION}", Path: r.URL.Path,
 	})

@@ -179,7 +179,8 @@ func (b *buffer) load(step int64) (s segment, least int64, err error) {
 	}
 	var name string
 	var end int64
-	if err := tx.QueryRow("SELECT biz_tag, max_id, step FROM leaf_alloc WHERE biz_tag = ?", b.tag).Scan(&name, &end, &least); err != nil {
+	row := tx.QueryRow("SELECT biz_tag, max_id, step FROM leaf_alloc WHERE biz_tag = ?", b.tag)
+	if err := row.Scan(&name, &end, &least); err != nil {
 		return s, 0, err // the row is gone
 	}
 	if step == 0 {
