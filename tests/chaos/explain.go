@@ -63,7 +63,8 @@ func (w *world) explain(out io.Writer) {
 		}
 		fmt.Fprintf(out, "  %s – %s  %s: %s\n", c.Sent.Format(clock), c.Ended.Format(clock), c.Kind, cut(text, widest))
 	}
-	fmt.Fprintf(out, "\nRepeat it: %s\n", w.cfg.command())
+	// Again at the end, for who sees only the last lines.
+	fmt.Fprintf(out, "\nBROKEN PROMISE %q: %s\nRepeat it: %s\n", v.Check, cut(v.Text, widest), w.cfg.command())
 }
 
 // around are the notes near a moment, the last if there are many.

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -142,10 +142,12 @@ func (s *strike) reported() {
 	s.inZooKeeper(func(conn *zk.Conn) {
 		s.must("each generator has a record in ZooKeeper", func() bool {
 			names, _, err := conn.Children(forever)
-			written := make(map[string]bool) // by generator
+			written := make(map[string]bool) // by holder
 			for _, name := range names {
-				if _, stat, err := conn.Get(path.Join(forever, name)); err == nil && stat.Mtime > now {
-					written[name[:strings.LastIndex(name, "-")]] = true
+				var record struct{ Node string } // its holder; the name is that of the first one
+				text, stat, err := conn.Get(path.Join(forever, name))
+				if err == nil && stat.Mtime > now && json.Unmarshal(text, &record) == nil {
+					written[record.Node] = true
 				}
 			}
 			for _, m := range s.machines {
