@@ -61,21 +61,19 @@ have mariadbd mariadb-install-db my_print_defaults ||
 		'install java 17 and the jars of ZooKeeper 3.8 where Debian has them, or set LEAF_TEST_ZOOKEEPER to the host:port of a server (the tests that stop theirs then still fail)' \
 		libzookeeper-java default-jre-headless
 
-# For the programs in docs/clients.md, which the drills run as they stand there, the first with its client from npm.
-if $drills; then
-	have node npm ||
-		install "the drills run the JavaScript in docs/clients.md, and node or npm is missing" \
-			'install Node.js 18 or later, and npm' \
-			nodejs npm
-	have java javac ||
-		install "the drills compile and run the Java in docs/clients.md, and javac is missing" \
-			'install a JDK, 11 or later' \
-			default-jdk-headless
-	have python3 ||
-		install "the drills run the Python in docs/clients.md, and python3 is missing" \
-			'install Python 3.8 or later' \
-			python3
-fi
+# For the clients in other languages, in the folder clients. That in JavaScript is tested with nats.js from npm.
+have node npm ||
+	install "the tests run the client in JavaScript, and node or npm is missing" \
+		'install Node.js 18 or later, and npm' \
+		nodejs npm
+have java javac ||
+	install "the tests compile and run the client in Java, and javac is missing" \
+		'install a JDK, 11 or later' \
+		default-jdk-headless
+have python3 ||
+	install "the tests run the client in Python, and python3 is missing" \
+		'install Python 3.9 or later' \
+		python3
 
 # For the dashboard, which tests look at in a browser without a window.
 [ -n "${LEAF_TEST_CHROMIUM:-}" ] || have chromium || have chromium-browser || have google-chrome ||

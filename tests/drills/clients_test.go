@@ -8,12 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -31,20 +29,6 @@ func program(t *testing.T, language string) string {
 	return blocks[0][1]
 }
 
-// printsOrder adds a line to a program, after the only line with this text. There it prints the header of a strict tag,
-// with one of the two expressions that docs/clients.md has for it.
-func printsOrder(t *testing.T, program, after string, expression int, format string) string {
-	t.Helper()
-	sentence := regexp.MustCompile("In the programs above the header is `(.*)` and `(.*)`")
-	found := sentence.FindStringSubmatch(page(t, "docs/clients.md"))
-	lines := strings.Split(program, "\n")
-	at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, after) })
-	if found == nil || at < 0 {
-		t.Fatalf("docs/clients.md does not say how to read the header, or the program lacks %q", after)
-	}
-	return strings.Join(slices.Insert(lines, at+1, fmt.Sprintf(format, found[1+expression])), "\n")
-}
-
 // start starts a program in a folder, with a variable of the environment.
 func start(t *testing.T, dir, env string, args ...string) *kit.Process {
 	t.Helper()
@@ -60,58 +44,6 @@ func consecutive(t *testing.T, lines []string, first int64) {
 		if line != strconv.FormatInt(first+int64(i), 10) {
 			t.Fatalf("the ID at %d is %s, want %d", i, line, first+int64(i))
 		}
-	}
-}
-
-// The programs of docs/clients.md print the error of a tag that does not exist. Then they print 1,000 IDs, one ID and a
-// snowflake, exactly, also where a float has no such numbers. They see whether a tag is strict.
-//
-// The version of the JavaScript client is that of javascript/package.json. Python runs with python/nats.py in place of
-// nats-py, because the index of Python's packages cannot be reached from where the tests run.
-func TestDrillPrograms(t *testing.T) {
-	for _, c := range []struct {
-		language, interpreter, ending, after, prints string
-		expression                                   int
-	}{
-		{"js", "node", ".mjs", "nc.request(", "  console.error(%s);", 0},
-		{"python", "python3", ".py", "headers = ", "    print(%s, file=__import__('sys').stderr)", 1},
-	} {
-		t.Run(c.language, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir() // a program finds the modules in its folder first
-			if c.language == "js" {
-				kit.Must(t, os.CopyFS(dir, os.DirFS("javascript")))
-				kit.Finish(t, start(t, dir, "", "npm", "ci")).Want(t, 0)
-			} else {
-				kit.Must(t, os.CopyFS(dir, os.DirFS("python")))
-			}
-			text := program(t, c.language)
-			writeFile(t, dir+"/trend"+c.ending, text)
-			writeFile(t, dir+"/strict"+c.ending, printsOrder(t, text, c.after, c.expression, c.prints))
-			for _, order := range []string{"trend", "strict"} {
-				g := kit.Embed(t)
-				run := func() kit.Result {
-					t.Helper()
-					return kit.Finish(t, start(t, dir, "NATS_URL="+g.URL, c.interpreter, order+c.ending))
-				}
-				run().Want(t, 1, "404 unknown_tag: ")
-				kit.LeafOK(t, "tag", "add", "order", "--order", order, "-s", g.URL)
-				for _, first := range []int64{1, 1<<53 + 1} {
-					kit.LeafOK(t, "tag", "set", "order", "--max-id", strconv.FormatInt(first, 10), "-s", g.URL)
-					r := run()
-					r.Want(t, 0)
-					lines := strings.Split(strings.TrimSuffix(r.Stdout, "\n"), "\n")
-					if len(lines) != 1002 {
-						t.Fatalf("it prints %d lines, want 1,000 IDs, another one and a snowflake", len(lines))
-					}
-					consecutive(t, lines[:1001], first)
-					kit.LeafOK(t, "decode", lines[1001], "-s", g.URL)
-					if n := strings.Count(r.Stderr, bus.OrderStrict); order == bus.OrderStrict && n != 2 {
-						t.Errorf("%d answers for a strict tag have the header, want 2: %s", n, r.Stderr)
-					}
-				}
-			}
-		})
 	}
 }
 
