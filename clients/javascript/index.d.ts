@@ -6,7 +6,7 @@ export interface Connection {
 
 /** No ID came. The message says why. */
 export class LeafError extends Error {
-  /** A stable word: see the table in docs/requests.md. `timed_out`, `unreachable`, `unauthorized` and `closed` may also
+  /** A stable word: see the table in docs/clients.md. `timed_out`, `unreachable`, `unauthorized` and `closed` may also
    * come from the client: no answer in time, no generator, a missing permission, a closed connection. */
   readonly reason: string;
   /** As in HTTP. */

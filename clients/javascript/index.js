@@ -159,7 +159,7 @@ class LeafPool {
     this.#state = { urgent: now() + URGENT };
     try {
       const { ids, strict } = await this.#fetch(now() + this.#timeout, this.#state);
-      if (strict) throw this.#strict = new LeafError("bad_request", 400, "a pool would break the order of a strict tag");
+      if (strict) throw this.#strict = new LeafError("bad_request", 400, "a pool would break a strict tag's order");
       this.#ids = this.#ids.slice(this.#at).concat(ids);
       this.#at = 0;
       this.#low = Math.floor(ids.length / 2);

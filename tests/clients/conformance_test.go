@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			generator := kit.Embed(t, "--http", "127.0.0.1:0")
+			generator := kit.Embed(t, "--http", "127.0.0.1:0", "--http-token", "a-token")
 			real, s := generator.URL, overNATS
 			if l.http {
 				real, s = generator.HTTP, overHTTP

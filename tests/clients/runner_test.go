@@ -4,6 +4,7 @@ package clients
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -49,8 +50,13 @@ var languages = []*language{
 		return []string{"node", "conformance.js"}
 	}},
 	{name: "python", build: func(t *testing.T, dir string) []string {
-		kit.Must(t, os.CopyFS(dir, os.DirFS("python"))) // in place of nats-py
+		// In place of nats-py, which cannot be installed here. The variable is a folder with the real one.
+		kit.Must(t, os.CopyFS(dir, os.DirFS(cmp.Or(os.Getenv("LEAF_TEST_NATS_PY"), "python"))))
 		return []string{"python3", "conformance.py"}
+	}},
+	{name: "java", http: true, build: func(t *testing.T, dir string) []string {
+		run(t, dir, "javac", "--release", "11", "-Werror", "leafbus/LeafClient.java", "Conformance.java")
+		return []string{"java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "Conformance"}
 	}},
 }
 

@@ -225,7 +225,7 @@ class LeafPool:
         try:
             ids, strict = await self._fetch(self._until(None), self._state)
             if strict:
-                self._strict = LeafError("bad_request", 400, "a pool would break the order of a strict tag")
+                self._strict = LeafError("bad_request", 400, "a pool would break a strict tag's order")
                 return self._strict
             self._ids = ids[::-1] + self._ids
             self._low = len(ids) // 2

@@ -27,7 +27,7 @@ now = time.monotonic
 class LeafError(Exception):
     """No ID came. The message says why.
 
-    reason is a stable word: see the table in docs/requests.md. timed_out, unreachable and closed may also come from the
+    reason is a stable word: see the table in docs/clients.md. timed_out, unreachable and closed may also come from the
     client: no answer in time, no generator, a closed connection. code is as in HTTP. retry_after is a hint in seconds;
     0: none.
     """
