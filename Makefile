@@ -58,7 +58,7 @@ chaos: deps ## faults strike real processes under load; the first broken promise
 # Drills assert safety and print times. They are no part of `make test`, because each may need a minute.
 drills: deps ## attacks on real processes that need minutes, root or other programs (RUN=REGEXP takes some, SKIP=REGEXP leaves some out)
 	@tests/install.sh drills
-	$(GO) test -tags drills -count=1 -timeout 90m -run '$(RUN)' -skip '$(SKIP)' -p 1 -v ./tests/drills ./snowflake/zookeeper
+	$(GO) test -tags drills -count=1 -timeout 90m -run '$(RUN)' -skip '$(SKIP)' -p 1 -v ./tests/drills ./tests/clients ./snowflake/zookeeper
 
 # The versions of nats-server come through the Go module proxy.
 compat: ## generators on real NATS clusters of the oldest and the newest version (some minutes)

@@ -75,7 +75,7 @@ final class Conformance {
                 LeafClient.Decoded d = leaf.decode(Long.parseLong(words[3]));
                 return new long[] {d.id, d.time.toEpochMilli(), d.worker, d.sequence};
             }
-            case "load": return load();
+            case "load": return load(Duration.ofMillis(Long.parseLong(words[3])));
             case "calls": return one(calls.get());
             case "end": return end(words[3]);
             default: return new long[0];
@@ -91,8 +91,7 @@ final class Conformance {
     private static final StringBuffer taken = new StringBuffer();
     private static volatile boolean ended;
 
-    private static long[] load() throws Exception {
-        Duration timeout = Duration.ofMillis(500);
+    private static long[] load(Duration timeout) throws Exception {
         LeafClient.Pool pool = real.pool("order", 20);
         pool.next(); // the first one loads the classes of HTTP
         List<Take> kinds = List.of(

@@ -1,4 +1,5 @@
-// Runs the calls of ../conformance.txt: node conformance.js REAL SCRIPTED, the URLs of two NATS servers.
+// Runs the calls of ../conformance.txt: node conformance.js REAL SCRIPTED, the URLs of NATS servers. REAL may have
+// several, joined by commas.
 // Each line of stdin is NUMBER SERVER VERB ARGUMENT..., with "within MS" at its end. The answer on stdout is
 // NUMBER = ID..., or NUMBER ! REASON CODE MESSAGE.
 import { createInterface } from "node:readline";
@@ -7,7 +8,7 @@ import { connect } from "@nats-io/transport-node";
 import { LeafClient } from "./index.js";
 
 const reconnect = { maxReconnectAttempts: -1 };
-const real = await connect({ servers: process.argv[2], ...reconnect });
+const real = await Promise.all(process.argv[2].split(",").map((servers) => connect({ servers, ...reconnect })));
 const scripted = await connect({ servers: process.argv[3], ...reconnect });
 const clients = { real: new LeafClient(real) };
 const pools = new Map();
@@ -42,8 +43,8 @@ const verbs = {
 let calls = 0, failed = 0, longest = 0, ended = false, callers = [];
 const taken = [];
 
-function load() {
-  const shared = clients.real.pool("order", { size: 20 }), options = { timeout: 500 };
+function load(server, ms) {
+  const shared = clients.real.pool("order", { size: 20 }), options = { timeout: Number(ms) };
   const kinds = [
     () => clients.real.next("order", options), () => clients.real.next("order", options), () => shared.next(options),
     () => clients.real.take("order", 3, options), () => clients.real.snowflake(options),

@@ -1,5 +1,6 @@
-"""Runs the calls of ../conformance.txt: python3 conformance.py REAL SCRIPTED, the URLs of two NATS servers.
+"""Runs the calls of ../conformance.txt: python3 conformance.py REAL SCRIPTED, the URLs of NATS servers.
 
+REAL may have several, joined by commas.
 Each line of stdin is NUMBER SERVER VERB ARGUMENT..., with "within MS" at its end. The answer on stdout is
 NUMBER = ID..., or NUMBER ! REASON CODE MESSAGE.
 """
@@ -17,7 +18,7 @@ from leafbus import LeafClient, LeafError
 class Runner:
     def __init__(self, real, scripted):
         self.scripted = scripted
-        self.clients = {"real": LeafClient(real)}
+        self.clients = {"real": LeafClient(*real)}
         self.reset("")
         self.count = self.failed = self.longest = 0
         self.ended, self.taken = False, []
@@ -53,8 +54,8 @@ class Runner:
 
     # Load: callers that take IDs of the tag order, and snowflakes, until the verb end writes them to a file.
 
-    async def load(self, server):
-        leaf, o = self.clients["real"], {"timeout": 0.5}
+    async def load(self, server, ms):
+        leaf, o = self.clients["real"], {"timeout": int(ms) / 1000}
         pool = leaf.pool("order", size=20)
         kinds = [
             lambda: leaf.next("order", **o), lambda: leaf.next("order", **o), lambda: pool.next(**o),
@@ -104,7 +105,8 @@ class Runner:
 
 
 async def main():
-    runner = Runner(await nats.connect(sys.argv[1]), await nats.connect(sys.argv[2]))
+    real = [await nats.connect(url) for url in sys.argv[1].split(",")]
+    runner = Runner(real, await nats.connect(sys.argv[2]))
     loop, running = asyncio.get_running_loop(), set()
     stdin = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
