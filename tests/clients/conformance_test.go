@@ -102,9 +102,9 @@ func (c *conformance) run(lines []string) {
 				c.t.Errorf("%d requests came, want %s", n, rest)
 			}
 			c.script.restart()
-		case "together":
+		case "together", "repeat":
 			n, calls, _ := strings.Cut(rest, " ")
-			c.together(c.number(n), calls)
+			c.many(c.number(n), calls, verb == "together")
 		default:
 			call, want := split(line)
 			c.check(line, c.runner.call(c.server, strings.ReplaceAll(call, "LAST", c.last)), want)
@@ -124,15 +124,20 @@ func split(line string) (call, want string) {
 	return line[:at], line[at+1:]
 }
 
-func (c *conformance) together(n int, line string) {
+func (c *conformance) many(n int, line string, together bool) {
 	call, want := split(line)
-	var calls []<-chan string
-	for range n {
-		calls = append(calls, c.runner.begin(c.server, call))
+	var begun []<-chan string
+	if together {
+		for range n {
+			begun = append(begun, c.runner.begin(c.server, call))
+		}
 	}
 	var ids []string
-	for _, started := range calls {
-		answer := c.runner.finish(started)
+	for i := range n {
+		if !together {
+			begun = append(begun, c.runner.begin(c.server, call))
+		}
+		answer := c.runner.finish(begun[i])
 		if strings.HasPrefix(want, "!") {
 			c.check(line, answer, want)
 			continue
