@@ -50,7 +50,7 @@ var languages = []*language{
 		return []string{"node", "conformance.js"}
 	}},
 	{name: "python", build: func(t *testing.T, dir string) []string {
-		// In place of nats-py, which cannot be installed here. The variable is a folder with the real one.
+		// In place of nats-py, which Debian does not have. The variable is a folder with the real one.
 		kit.Must(t, os.CopyFS(dir, os.DirFS(cmp.Or(os.Getenv("LEAF_TEST_NATS_PY"), "python"))))
 		return []string{"python3", "conformance.py"}
 	}},
