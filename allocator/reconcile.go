@@ -29,7 +29,11 @@ type follower struct {
 // out, and its rules are in force, unless newer ones were known.
 func (a *follower) Push(s Stored) Known {
 	seen := a.Seen(s.Name)
-	a.reconcile(Update{Stored: s}, true)
+	u := Update{Stored: s}
+	if s.Format > RecordFormat {
+		u.Problem = ErrNewer
+	}
+	a.reconcile(u, true)
 	// Of a tag that is not in memory: a later claim is based on this record, or on a newer one.
 	k := Known{Floor: s.Below(), Rules: s.Rules}
 	if b := a.lockedBuffer(s.Name); b != nil {

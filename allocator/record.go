@@ -110,7 +110,7 @@ func (t Tag) Merge(old Tag, known int64) (Tag, error) {
 	if old.Version > t.Version {
 		t.Rules = old.Rules
 	}
-	t.Floor = max(t.Floor, old.Floor)
+	t.Floor, t.Format = max(t.Floor, old.Floor), max(t.Format, old.Format)
 	if end := max(old.MaxID, known); end > t.MaxID {
 		t = t.Rise(end, end)
 	}
@@ -155,5 +155,7 @@ func (c *Claim) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// RecordFormat is the highest format of a record that this version knows.
+// RecordFormat is the highest format of a record that this version knows. A version with another field in the record
+// raises it by 1, and reads the lower formats, too. It writes the field only into records of its format: see
+// [Config.Format].
 const RecordFormat = 1

@@ -42,6 +42,8 @@ type Tag struct {
 	Deleted bool `json:"deleted,omitempty"`
 	// Last is the last range that was claimed.
 	Last Claim `json:"last,omitzero"`
+	// Format is that of the record; 0: it was not written yet. A write keeps it or raises it, see [Config.Format].
+	Format int `json:"format,omitempty"`
 }
 
 // Below is the ID below which none may be handed out any more; 0: all may. All that was

@@ -83,7 +83,7 @@ func fullTags() []allocator.Tag {
 		Outlast: allocator.Duration(time.Minute), Limit: 9000, Version: 1<<53 + 1}
 	strictRules := rules
 	strictRules.Outlast = 0
-	return []allocator.Tag{
+	tags := []allocator.Tag{
 		{Name: "trend", MaxID: 5000, Step: 77, Description: "täglich \"x\"\n", Updated: at, Rules: rules, Floor: 4000,
 			Last: allocator.Claim{First: 4900, Last: 4999, Node: "a", Run: "r1", Step: 100, Time: at}},
 		{Name: "strict", MaxID: 2, Updated: at, Order: allocator.Strict, Rules: strictRules,
@@ -95,6 +95,10 @@ func fullTags() []allocator.Tag {
 		{Name: "large", MaxID: 1<<53 + 1, Step: allocator.LimitStep, Updated: at, Floor: 1<<53 + 1},
 		{Name: "largest", MaxID: math.MaxInt64, Step: 1, Updated: at, Floor: math.MaxInt64},
 	}
+	for i := range tags {
+		tags[i].Format = 1
+	}
+	return tags
 }
 
 // recordFields: what was written is what is loaded and watched.

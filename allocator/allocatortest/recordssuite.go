@@ -109,7 +109,7 @@ func same(x, y allocator.Stored) bool {
 
 // trend is a tag in trend order.
 func trend(name string, end int64) allocator.Tag {
-	return allocator.Tag{Name: name, MaxID: end, Step: 10, Updated: allocator.Now()}
+	return allocator.Tag{Name: name, MaxID: end, Step: 10, Updated: allocator.Now(), Format: 1}
 }
 
 // surely reports whether a write was done, or surely not.

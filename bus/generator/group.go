@@ -204,6 +204,18 @@ func (g *group) anyPeer(now, since time.Time, has func(heartbeat) bool) bool {
 	return false
 }
 
+// format is the highest format of a record, up to known, that all peers know.
+func (g *group) format(now time.Time, known int) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, m := range g.peers {
+		if now.Sub(m.heard) < heartbeatExpires {
+			known = min(known, m.Format)
+		}
+	}
+	return max(known, 1)
+}
+
 // count returns how many peers sent a last heartbeat with the property.
 func (g *group) count(now time.Time, has func(heartbeat) bool) (n int) {
 	for _, b := range g.present(now) {

@@ -165,6 +165,16 @@ func (h *heartbeats) hearPeers(ctx context.Context) error {
 	}
 }
 
+// format is the highest format of a record that all generators know which are heard. Before they had time to say so, it
+// is the first one.
+func (h *heartbeats) format() int {
+	now := time.Now()
+	if h.link.heardFor(now) < heartbeatExpires {
+		return 1
+	}
+	return h.group.format(now, allocator.RecordFormat)
+}
+
 // peersKnown reports whether the other generators have had time to report which workers they
 // hold, and which installation they belong to.
 func (h *heartbeats) peersKnown(now time.Time) bool {

@@ -127,7 +127,7 @@ func (w *following) firsts(tag string) int {
 }
 
 func trend(name string, end int64) allocator.Tag {
-	return allocator.Tag{Name: name, MaxID: end, Step: 10}
+	return allocator.Tag{Name: name, MaxID: end, Step: 10, Format: 1}
 }
 
 // swap writes a record, and returns its revision.

@@ -31,7 +31,7 @@ type tagRecord struct {
 // encodeTag returns the record of a tag for the bucket with this first sequence.
 func encodeTag(t allocator.Tag, bucket uint64) ([]byte, error) {
 	return json.Marshal(tagRecord{
-		allocator.RecordFormat, bucket, t.Name, t.MaxID, t.Floor, t.Step, t.Description, t.Order, t.KeyID, t.Rules,
+		max(t.Format, 1), bucket, t.Name, t.MaxID, t.Floor, t.Step, t.Description, t.Order, t.KeyID, t.Rules,
 		t.Deleted, t.Last, t.Updated,
 	})
 }
@@ -45,12 +45,12 @@ func decodeRecord(key string, data []byte) (t allocator.Tag, bucket uint64, err 
 		return t, 0, fmt.Errorf("%w: %s: it has format %d, and this version reads format %d",
 			allocator.ErrNewer, key, r.Format, allocator.RecordFormat)
 	}
-	if err != nil || r.Format != allocator.RecordFormat || r.Name != key || r.Bucket == 0 || !r.sound() {
+	if err != nil || r.Format < 1 || r.Name != key || r.Bucket == 0 || !r.sound() {
 		return t, 0, damagedTag(key, data)
 	}
 	return allocator.Tag{
 		Name: r.Name, MaxID: r.End, Floor: r.Floor, Step: r.Step, Description: r.Description, Order: r.Order,
-		KeyID: r.KeyID, Rules: r.Rules, Deleted: r.Deleted, Last: r.Last, Updated: r.Updated,
+		KeyID: r.KeyID, Rules: r.Rules, Deleted: r.Deleted, Last: r.Last, Updated: r.Updated, Format: r.Format,
 	}, r.Bucket, nil
 }
 

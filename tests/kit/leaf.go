@@ -165,7 +165,12 @@ func Join(tb testing.TB, url string, args ...string) *Generator {
 // arguments say otherwise. The output of leaf serve -h explains them.
 func Serve(tb testing.TB, dir string, args ...string) *Generator {
 	tb.Helper()
-	g := Begin(tb, dir, args...)
+	return serve(tb, "", dir, args...)
+}
+
+func serve(tb testing.TB, program, dir string, args ...string) *Generator {
+	tb.Helper()
+	g := begin(tb, program, dir, args...)
 	g.AwaitReady("segments", "snowflakes")
 	return g
 }
@@ -173,7 +178,16 @@ func Serve(tb testing.TB, dir string, args ...string) *Generator {
 // Begin is [Serve] that waits only for the ready line, for a generator that cannot give all IDs yet.
 func Begin(tb testing.TB, dir string, args ...string) *Generator {
 	tb.Helper()
-	p := Start(tb, Command(tb, dir, nil, append([]string{"serve", "--http", ""}, args...)...))
+	return begin(tb, "", dir, args...)
+}
+
+func begin(tb testing.TB, program, dir string, args ...string) *Generator {
+	tb.Helper()
+	cmd := Command(tb, dir, nil, append([]string{"serve", "--http", ""}, args...)...)
+	if program != "" {
+		cmd.Path = program
+	}
+	p := Start(tb, cmd)
 	testkit.Eventually(tb, "a line on stdout", func() bool {
 		if p.Ended() {
 			tb.Fatal(p.failure())
@@ -218,6 +232,12 @@ func (g *Generator) argument(flag string) string {
 func (g *Generator) Again(args ...string) *Generator {
 	g.tb.Helper()
 	return Serve(g.tb, g.Dir, append(slices.Clone(g.args), args...)...)
+}
+
+// AgainAs is [Generator.Again] with another program than this leaf, such as another version.
+func (g *Generator) AgainAs(program string) *Generator {
+	g.tb.Helper()
+	return serve(g.tb, program, g.Dir, g.args...)
 }
 
 // Arguments are those with which it was started.
