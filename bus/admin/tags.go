@@ -56,9 +56,11 @@ type (
 	// MissingTag is a tag that generators or events know, and of which there is no record: JetStream lost it, or a
 	// backup lacks it.
 	MissingTag struct {
-		Tag    string `json:"tag"`
-		End    bus.ID `json:"end"`              // of all ranges that are known: it must begin there or above
-		Order  string `json:"order,omitempty"`  // [bus.OrderTrend] or [bus.OrderStrict], or empty if no event says it
+		Tag string `json:"tag"`
+		End bus.ID `json:"end"` // of all ranges that are known: it must begin there or above
+		// Order is [bus.OrderTrend] or [bus.OrderStrict], "opaque" if the database knows only that, and empty if nobody
+		// knows it, or if Opaque is known.
+		Order  string `json:"order,omitempty"`
 		Opaque string `json:"opaque,omitempty"` // its domain
 	}
 	// TagsPage is the reply of leaf.admin.tags.list.

@@ -5,17 +5,18 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
-	"strings"
 )
 
 // loseTags makes the records of tags count as none, as if they had been written for an earlier bucket.
@@ -144,4 +145,25 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCreated(t, nc, admin.TagSpec{Tag: "another", Order: bus.OrderStrict}, 1)
+}
+
+// The database knows the kind of each name that was in use, but not the domain of an opaque tag.
+func TestLostTagThatTheDatabaseKnows(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	numbers := allocatortest.NewMemoryNumbers()
+	index := allocator.NewIndex()
+	want := []admin.MissingTag{{Tag: "coupon", End: 500, Order: "opaque"}, {Tag: "invoice", End: 600, Order: bus.OrderStrict}}
+	for _, m := range want {
+		if err := numbers.Mark(t.Context(), m.Tag, int64(m.End), m.Order); err != nil {
+			t.Fatal(err)
+		}
+		index.Observe(m.Tag, 500)
+	}
+	start(t, s, "n", memory(t), func(c *generator.Config) { c.Numbers, c.Index = numbers, index })
+	missing, err := admin.NewClient(nc).MissingTags(t.Context())
+	if !slices.Equal(missing.Tags, want) {
+		t.Errorf("missing: %+v (%v), want %+v", missing.Tags, err, want)
+	}
 }

@@ -85,7 +85,7 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 		delete(unlisted, t.Name)
 	}
 	for _, tag := range slices.Sorted(maps.Keys(unlisted)) {
-		unknown, err := l.unknown(ctx, tag)
+		unknown, mark, err := l.unknown(ctx, tag)
 		if err != nil {
 			return missing, k, err
 		}
@@ -94,24 +94,27 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 			if ok && t.Order == "" && t.Opaque == "" {
 				t.Order = bus.OrderTrend
 			}
+			if t.Opaque == "" {
+				t.Order = cmp.Or(t.Order, mark.Kind)
+			}
 			missing = append(missing, admin.MissingTag{
-				Tag: tag, End: bus.ID(k.Ends[tag]), Order: t.Order, Opaque: t.Opaque})
+				Tag: tag, End: bus.ID(max(k.Ends[tag], mark.Mark)), Order: t.Order, Opaque: t.Opaque})
 		}
 	}
 	return missing, k, nil
 }
 
-// unknown reports whether a tag has neither a record nor a row.
-func (l *lossAdmin) unknown(ctx context.Context, tag string) (bool, error) {
+// unknown reports whether a tag has neither a record nor a row. Then the database may have its mark.
+func (l *lossAdmin) unknown(ctx context.Context, tag string) (unknown bool, mark allocator.Row, err error) {
 	s, err := l.alloc.Load(ctx, tag)
 	switch {
 	case errors.Is(err, allocator.ErrDamaged), errors.Is(err, allocator.ErrNewer):
-		return false, nil
+		return false, mark, nil
 	case err != nil || s.MaxID != 0 || l.cfg.Numbers == nil:
-		return err == nil && s.MaxID == 0, err
+		return err == nil && s.MaxID == 0, mark, err
 	}
-	row, err := l.cfg.Numbers.Peek(ctx, tag)
-	return row.MaxID == 0, err
+	mark, err = l.cfg.Numbers.Peek(ctx, tag)
+	return mark.MaxID == 0, mark, err
 }
 
 // end ends a loss of all tags: from then on a name without a record is new. It is a conflict while a tag is known that

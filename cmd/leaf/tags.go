@@ -125,6 +125,8 @@ func commandFor(t admin.MissingTag) string {
 			"got", t.Tag)
 	case t.Opaque != "":
 		return fmt.Sprintf("`leaf tag add %s --opaque=%s --max-id %d`", t.Tag, t.Opaque, t.End)
+	case t.Order == "opaque":
+		return fmt.Sprintf("`leaf tag add %s --opaque=DOMAIN --max-id %d`, with the domain that it had", t.Tag, t.End)
 	case t.Order == "":
 		return fmt.Sprintf("`leaf tag add %s --max-id %d`, with --order or --opaque if it had that: nobody knows "+
 			"its kind", t.Tag, t.End)

@@ -112,8 +112,8 @@ func (s *strike) endLoss() {
 		_ = json.Unmarshal([]byte(r.Stdout), &done) // nothing was printed
 		for _, t := range done.Missing {
 			kind := "--order=" + cmp.Or(t.Order, bus.OrderTrend)
-			if t.Opaque != "" {
-				kind = "--opaque=" + t.Opaque
+			if t.Opaque != "" || t.Order == opaque {
+				kind = "--opaque=53" // that of all opaque tags here
 			}
 			s.operator("tag", "add", t.Tag, kind, "--max-id", fmt.Sprint(int64(t.End)+1_000_000))
 			if !slices.Contains(permanent, t.Tag) {
