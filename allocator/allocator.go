@@ -99,7 +99,7 @@ func (a *Allocator) keepMarks() {
 }
 
 // Take returns n IDs of tag in the fewest possible ranges, all or none, and
-// waits for them if it must. Errors: ErrBadTag, ErrBadCount, ErrBatchTooLarge,
+// waits for them if it must. Errors: idspace.ErrBadTag, ErrBadCount, ErrBatchTooLarge,
 // ErrUnknownTag, ErrPaused, ErrQuota, ErrUnavailable, ErrExhausted, ErrOverloaded,
 // ErrTimedOut, ErrClosed, and that of the context.
 func (a *Allocator) Take(ctx context.Context, tag string, n int64) ([]Range, error) {

@@ -3,6 +3,8 @@ package allocator
 import (
 	"sync"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // buffer holds what one tag has in memory: the segment that is being handed
@@ -92,13 +94,13 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 		s := &b.segments[0]
 		// Counted from what is left: the sum Next+n may pass the largest int64.
 		if rest := s.Last - s.Next + 1; n >= rest {
-			ranges = AppendRange(ranges, Range{s.Next, s.Last})
+			ranges = idspace.AppendRange(ranges, Range{First: s.Next, Last: s.Last})
 			n -= rest
 			b.spent = s.Range
 			b.segments = append(b.segments[:0], b.segments[1:]...)
 			continue
 		}
-		ranges = AppendRange(ranges, Range{s.Next, s.Next + n - 1})
+		ranges = idspace.AppendRange(ranges, Range{First: s.Next, Last: s.Next + n - 1})
 		s.Next += n
 		n = 0
 	}

@@ -193,7 +193,7 @@ func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Ra
 		s.Step = step
 		return r, err
 	}
-	return Range{s.MaxID, s.MaxID + n - 1}, nil
+	return Range{First: s.MaxID, Last: s.MaxID + n - 1}, nil
 }
 
 // claim claims a range, or as much of it as lies up to the tag's limit. A range of the database is claimed again after
@@ -220,7 +220,7 @@ func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error
 		t.Step = step
 		made, err := c.swap(ctx, t, s.Revision)
 		if err == nil {
-			return Grant{Range: Range{claim.First, t.Last.Last}, Step: max(t.Step, 1), Stored: made,
+			return Grant{Range: Range{First: claim.First, Last: t.Last.Last}, Step: max(t.Step, 1), Stored: made,
 				Ending: !t.Ending(s.MaxID) && t.Ending(t.MaxID)}, nil
 		}
 		if !errors.Is(err, ErrConflict) {

@@ -8,7 +8,6 @@ import (
 
 // What can go wrong. Test with [errors.Is]; the messages say more.
 var (
-	ErrBadTag        = errors.New("illegal tag")
 	ErrBadCount      = errors.New("illegal count")
 	ErrBadValue      = errors.New("illegal value")
 	ErrBatchTooLarge = errors.New("batch too large")

@@ -39,7 +39,7 @@ func TestGoneIsLookedUpAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old.installLocked(Range{1, 100})
+	old.installLocked(Range{First: 1, Last: 100})
 	old.gone = true
 	time.AfterFunc(20*time.Millisecond, func() { // the map follows, so that the request ends
 		s := a.shard("order")

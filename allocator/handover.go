@@ -194,7 +194,7 @@ func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 	return n
 }
 
-func (g Given) ids() Range { return Range{g.First, g.Last} }
+func (g Given) ids() Range { return Range{First: g.First, Last: g.Last} }
 
 // givenByLocked reports whether the run that claimed a range has handed it over.
 func (b *buffer) givenByLocked(run string, r Range) bool {

@@ -71,7 +71,7 @@ func newCounting(first int64, cfg Config) *Allocator {
 		n := max(want.n, 10)
 		first := max(s.next[tag], first)
 		s.next[tag] = first + n
-		return Grant{Range: Range{first, first + n - 1}, Step: 10}, nil
+		return Grant{Range: Range{First: first, Last: first + n - 1}, Step: 10}, nil
 	}
 	return a
 }

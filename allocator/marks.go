@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/disk"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // markFile keeps the marks of an [Index]: a line each, "crc32 tag end". The line of an own claim is in the file before
@@ -228,5 +229,5 @@ func parseLine(line []byte) (tag string, number int64, ok bool) {
 	}
 	name, digits, ok := bytes.Cut(text, []byte(" "))
 	number, err = strconv.ParseInt(string(digits), 10, 64)
-	return string(name), number, ok && err == nil && number > 0 && CheckTag(string(name)) == nil
+	return string(name), number, ok && err == nil && number > 0 && idspace.CheckTag(string(name)) == nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // memory has the buffers of the tags that were used lately. Each of its locks comes before those of buffers.
@@ -37,7 +39,7 @@ func (m *memory) buffer(tag string) (*buffer, error) {
 	if b := s.get(tag); b != nil {
 		return b, nil
 	}
-	if err := CheckTag(tag); err != nil {
+	if err := idspace.CheckTag(tag); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

@@ -22,7 +22,7 @@ var promiseMutations = []mutation{
 	{name: "a tag has an empty token", by: "TestCheckTag", edits: []edit{{"tag.go",
 		"case c == '.' && token == 0, c", "case c"}}},
 	{name: "a tag that is no name reaches the store", by: "TestBadTag", edits: []edit{{"memory.go",
-		"	if err := CheckTag(tag); err != nil {\n		return nil, err\n	}\n	s.mu.Lock()", "	s.mu.Lock()"}}},
+		"	if err := idspace.CheckTag(tag); err != nil {\n		return nil, err\n	}\n	s.mu.Lock()", "	s.mu.Lock()"}}},
 	{name: "a tag has a step of 0", by: "TestCheckValues", edits: []edit{{"tag.go",
 		"step < 1 || step > maxStep", "step < 0 || step > maxStep"}}},
 	{name: "a burst below 0 is accepted", by: "TestRulesRefused", edits: []edit{{"rules.go",

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/leafbus/leafbus/allocator/opaque"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Order says in which order the IDs of a tag are handed out. It is chosen when the tag is created, for life: the record
@@ -32,7 +33,7 @@ func ParseOrder(text string) (Order, error) {
 	case string(Strict):
 		return Strict, nil
 	}
-	return Trend, fmt.Errorf("%w: order %s: want trend or strict", ErrBadValue, quote(text))
+	return Trend, fmt.Errorf("%w: order %s: want trend or strict", ErrBadValue, idspace.Quote(text))
 }
 
 // opaquePrefix comes before the domain in the order of an opaque tag. Versions that know no opaque tags take such an

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math"
 	"testing"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // FuzzParseMark damages a line: it must never be read as a larger mark than
@@ -15,7 +17,7 @@ func FuzzParseMark(f *testing.F) {
 	f.Add("0", int64(12345678), 30, byte(0x20), 100)
 	f.Fuzz(func(t *testing.T, tag string, end int64, at int, flip byte, cut int) {
 		line := appendLine(nil, tag, end)
-		legal := CheckTag(tag) == nil && end > 0
+		legal := idspace.CheckTag(tag) == nil && end > 0
 		gotTag, gotEnd, ok := parseLine(line)
 		if ok != legal || ok && (gotTag != tag || gotEnd != end) {
 			t.Fatalf("%q is read as %q %d %v", line, gotTag, gotEnd, ok)
@@ -45,7 +47,7 @@ func FuzzParseMarkLine(f *testing.F) {
 		if !ok {
 			return
 		}
-		if end < 1 || CheckTag(tag) != nil || !bytes.HasSuffix(line, []byte("\n")) {
+		if end < 1 || idspace.CheckTag(tag) != nil || !bytes.HasSuffix(line, []byte("\n")) {
 			t.Fatalf("%q is read as %q %d", line, tag, end)
 		}
 		if again := appendLine(nil, tag, end); !bytes.EqualFold(again[:8], leftPad(line)) {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 const (
@@ -107,7 +109,7 @@ func (p *poll) once(ctx context.Context) error {
 	ahead, shadows, rows := make(map[string]int64), make(map[string]bool), 0
 	var damaged []string
 	err := p.cfg.Numbers.Rows(ctx, func(r Row) {
-		if errors.Is(r.Problem, ErrBadTag) {
+		if errors.Is(r.Problem, idspace.ErrBadTag) {
 			damaged = append(damaged, r.Name)
 			return
 		}

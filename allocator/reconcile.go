@@ -87,7 +87,7 @@ func (a *follower) reconcile(u Update, pushed bool) {
 		a.claims.note(s)
 	}
 	if s.Last.Run != a.cfg.Run && s.Last.First > 0 {
-		a.overlap(s.Name, Range{s.Last.First, s.Last.Last}, s.Last.Run)
+		a.overlap(s.Name, Range{First: s.Last.First, Last: s.Last.Last}, s.Last.Run)
 	}
 	a.apply(s, u.First || s.Revision >= was.revision)
 	if !pushed && (u.First || s.Revision > was.revision) && (s.MaxID < was.end || a.newerRules(s)) {
@@ -166,7 +166,7 @@ func (a *follower) overlap(tag string, r Range, run string) bool {
 	held := b.discardLocked(r, run)
 	for _, h := range held {
 		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: h.Last + 1, Action: Dropped,
-			InDoubt: Range{max(h.First, r.First), min(h.Last, r.Last)}})
+			InDoubt: Range{First: max(h.First, r.First), Last: min(h.Last, r.Last)}})
 	}
 	if len(held) > 0 {
 		a.recountLocked(b)

@@ -54,7 +54,7 @@ type Update struct {
 // database forgets the records know: a range from Numbers is handed out only when the tag's record has it.
 //
 // Every method is safe for concurrent use, from any number of processes, and returns soon after its context is done.
-// The names have passed [CheckTag]; they are case-sensitive. An error that a method does not name: it may have been
+// The names have passed [idspace.CheckTag]; they are case-sensitive. An error that a method does not name: it may have been
 // done.
 type Numbers interface {
 	// Advance moves max_id over the next n IDs, or over as many as the row's step if that is more, and returns them and
@@ -105,5 +105,5 @@ type Row struct {
 	Description string
 	Mark        int64  // how far the name was in use when a tag of that name was deleted; 0: there is no mark
 	Kind        string // of the mark: see [Tag.Kind]
-	Problem     error  // why the row cannot be served: ErrBadTag or ErrDamaged
+	Problem     error  // why the row cannot be served: idspace.ErrBadTag or ErrDamaged
 }

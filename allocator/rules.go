@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Rules are what an operator may set for a tag, beyond what Leaf's table can hold. The zero value sets nothing. Its
@@ -35,7 +37,7 @@ type Quota struct {
 func ParseQuota(text string) (q Quota, err error) {
 	if q.PerSecond, err = parseRule("quota", strings.TrimSuffix(text, "/s")); err != nil {
 		return q, fmt.Errorf("%w: the quota %s is no number of IDs a second, such as 1000/s, or none", ErrBadValue,
-			quote(text))
+			idspace.Quote(text))
 	}
 	_, err = Rules{}.With(RulesChange{Quota: &q})
 	return q, err
@@ -70,7 +72,7 @@ func parseRule(rule, text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the %s %s is not a whole number, or none", ErrBadValue, rule, quote(text))
+		return 0, fmt.Errorf("%w: the %s %s is not a whole number, or none", ErrBadValue, rule, idspace.Quote(text))
 	}
 	return n, nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 const (
@@ -283,7 +285,7 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 		waited += now.Sub(w.deadline) + a.cfg.MaxWait
 		c.Requests++
 		b.leaveLocked(w, false)
-		w.EndLocked([]Range{{next, next + w.n - 1}}, nil)
+		w.EndLocked([]Range{{First: next, Last: next + w.n - 1}}, nil)
 		next += w.n
 		served = append(served, w)
 	}
@@ -342,7 +344,7 @@ func (b *buffer) refusePeersLocked() {
 
 // passesOn is the error of a request of another generator that is refused because this one passes its own on.
 func passesOn(tag string) error {
-	return fmt.Errorf("%w: this generator passes requests for %s on, too", ErrConflict, quote(tag))
+	return fmt.Errorf("%w: this generator passes requests for %s on, too", ErrConflict, idspace.Quote(tag))
 }
 
 // refuseFirst refuses the only request of a plan.
@@ -368,7 +370,7 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 		return nil, ErrBadCount
 	}
 	if a.Order(tag) != Strict {
-		return nil, fmt.Errorf("%w: %s is not known as a strict tag here", ErrConflict, quote(tag))
+		return nil, fmt.Errorf("%w: %s is not known as a strict tag here", ErrConflict, idspace.Quote(tag))
 	}
 	for {
 		b, err := a.buffer(tag)

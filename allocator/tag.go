@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Limits of a tag's record.
 const (
-	// MaxTagLen is the longest tag, in bytes.
-	MaxTagLen = 128
 	// MaxDescription is the longest description, in characters.
 	MaxDescription = 256
 	// DefaultStep is the step of a tag that is created without one.
@@ -96,60 +96,18 @@ func (t Tag) CheckLoss(c Change) error {
 func ParseTag(text string, maxStep int64) (Tag, error) {
 	name, digits, hasStep := strings.Cut(text, ":")
 	t := Tag{Name: name, MaxID: 1, Step: min(DefaultStep, maxStep)}
-	err := CheckTag(name)
+	err := idspace.CheckTag(name)
 	if err == nil && hasStep {
 		if t.Step, err = strconv.ParseInt(digits, 10, 64); err == nil {
 			err = CheckStep(t.Step, maxStep)
 		} else {
-			err = fmt.Errorf("%w: step %s is not a whole number", ErrBadValue, quote(digits))
+			err = fmt.Errorf("%w: step %s is not a whole number", ErrBadValue, idspace.Quote(digits))
 		}
 	}
 	if err != nil {
 		return Tag{}, fmt.Errorf("%q: want NAME or NAME:STEP: %w", text, err)
 	}
 	return t, nil
-}
-
-// CheckTag reports whether tag is a legal name: 1 to 128 characters of
-// [A-Za-z0-9_=/.-] in which dots separate non-empty tokens. NATS subjects, KV keys
-// and a VARCHAR(128) can all hold it. The error matches [ErrBadTag].
-func CheckTag(tag string) error {
-	if tag == "" {
-		return fmt.Errorf("%w: it is empty", ErrBadTag)
-	}
-	if len(tag) > MaxTagLen {
-		return fmt.Errorf("%w: it has %d characters, the limit is %d", ErrBadTag, len(tag), MaxTagLen)
-	}
-	token := 0 // length of the token so far
-	for i := range len(tag) {
-		switch c := tag[i]; {
-		case c == '*' || c == '>':
-			return fmt.Errorf("%w: %s is a wildcard; ask for one tag", ErrBadTag, quote(tag))
-		case c == '.' && token == 0, c == '.' && i == len(tag)-1:
-			return fmt.Errorf("%w: %s has an empty token beside a dot", ErrBadTag, quote(tag))
-		case c == '.':
-			token = 0
-		case !tagChar(c):
-			return fmt.Errorf("%w: %s has a character other than A-Z a-z 0-9 _ = / . -", ErrBadTag, quote(tag))
-		default:
-			token++
-		}
-	}
-	return nil
-}
-
-func tagChar(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-		c == '_' || c == '=' || c == '/' || c == '-'
-}
-
-// quote makes a caller's string fit for a message: one line of ASCII, not long.
-func quote(s string) string {
-	const most = 40
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return strconv.QuoteToASCII(s)
 }
 
 // CheckStep reports whether a tag's step is from 1 to maxStep. The error

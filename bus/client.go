@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // fewIDs is how many IDs a request is for that is as fast as one for a single ID.
@@ -169,7 +169,7 @@ func (c *Client) tag(tag string) (*source, error) {
 }
 
 func tagSubject(tag string) (string, error) {
-	if err := allocator.CheckTag(tag); err != nil {
+	if err := idspace.CheckTag(tag); err != nil {
 		return "", &Error{Code: 400, Reason: BadTag, Message: err.Error()}
 	}
 	return SubjectSegment + "." + tag, nil

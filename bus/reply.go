@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -71,7 +72,7 @@ func ParseReply(body []byte) ([]Range, error) {
 			}
 		}
 		if !ok {
-			return nil, fmt.Errorf("the reply is not IDs: %s", wire.Quote(body))
+			return nil, fmt.Errorf("the reply is not IDs: %s", idspace.Quote(body))
 		}
 		ranges = append(ranges, r)
 	}
@@ -110,7 +111,7 @@ func (d *ID) UnmarshalJSON(b []byte) error {
 	}
 	id, ok := wire.ParseID(b)
 	if !ok {
-		return fmt.Errorf("%s is not an ID: want a whole number from 1 to 9223372036854775807", wire.Quote(b))
+		return fmt.Errorf("%s is not an ID: want a whole number from 1 to 9223372036854775807", idspace.Quote(b))
 	}
 	*d = ID(id)
 	return nil

@@ -7,8 +7,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Range is a run of consecutive IDs:
@@ -16,7 +15,7 @@ import (
 //	type Range struct{ First, Last int64 } // both are included, and 1 <= First <= Last
 //
 // r.Len() is how many they are, r.All() yields them, and r.String() is the form of a reply.
-type Range = allocator.Range
+type Range = idspace.Range
 
 // maxRequest is the longest body of a request for IDs, in bytes.
 const maxRequest = 4096
@@ -43,7 +42,7 @@ func ParseRequest(body []byte) (Request, error) {
 	}
 	n, ok := parseCount(body)
 	if !ok {
-		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}", wire.Quote(body))
+		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}", idspace.Quote(body))
 	}
 	return Request{Count: n}, nil
 }
@@ -70,11 +69,11 @@ func parseJSON(body []byte) (Request, error) {
 	req := Request{Count: 1, JSON: true}
 	for name, value := range fields {
 		if name != "count" {
-			return Request{}, badRequest("unknown field %s: the only field is count", wire.Quote([]byte(name)))
+			return Request{}, badRequest("unknown field %s: the only field is count", idspace.Quote(name))
 		}
 		var ok bool
 		if req.Count, ok = parseCount(value); !ok {
-			return Request{}, badRequest("count is %s, not a whole number from 1", wire.Quote(value))
+			return Request{}, badRequest("count is %s, not a whole number from 1", idspace.Quote(value))
 		}
 	}
 	return req, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -80,7 +81,7 @@ func (s *source) read(msg *nats.Msg) ([]Range, error) {
 	}
 	ranges, err := ParseReply(msg.Data)
 	if err == nil && overlap(ranges) {
-		return nil, fmt.Errorf("the reply has an ID twice: %s", wire.Quote(msg.Data))
+		return nil, fmt.Errorf("the reply has an ID twice: %s", idspace.Quote(msg.Data))
 	}
 	return ranges, err
 }

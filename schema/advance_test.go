@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -166,7 +167,7 @@ func TestNamesThatAreNoTags(t *testing.T) {
 		_, peek := s.Peek(within(t), name)
 		for _, err := range []error{advance, peek, s.Add(within(t), allocator.Row{Name: name, MaxID: 1, Step: 1}),
 			s.Raise(within(t), name, 1000, nil, nil), s.Mark(within(t), name, 1, ""), s.Remove(within(t), name, 1, "")} {
-			wantError(t, name, err, allocator.ErrBadTag)
+			wantError(t, name, err, idspace.ErrBadTag)
 		}
 	}
 }

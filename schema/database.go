@@ -14,6 +14,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // DefaultTable is the name that Leaf gives the table of the tags.
@@ -129,7 +130,7 @@ func (d *Database) use() (*opened, error) {
 
 // useFor is use for a call about one tag. bun would leave a NUL out of a name, and mean another tag.
 func (d *Database) useFor(tag string) (*opened, error) {
-	if err := allocator.CheckTag(tag); err != nil {
+	if err := idspace.CheckTag(tag); err != nil {
 		return nil, err
 	}
 	return d.use()

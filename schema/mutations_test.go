@@ -77,7 +77,7 @@ var mutations = []mutation{
 
 	// The table.
 	{name: "a row that cannot be served is", by: "TestRowsUnfit", edits: []mutate.Edit{{"row.go",
-		"cmp.Or(allocator.CheckTag(a.BizTag), a.check())", "a.check()"}}},
+		"cmp.Or(idspace.CheckTag(a.BizTag), a.check())", "a.check()"}}},
 	{name: "a table that lost its engine is used", by: "TestAltered", edits: []mutate.Edit{{"check.go",
 		"} else if !table.Transactions {", "} else if false {"}}},
 

@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // alloc is a row of the table of the tags: each query names it. The column of the description is desc in
@@ -92,7 +93,7 @@ func (a alloc) check() error {
 func (a alloc) row() allocator.Row {
 	return allocator.Row{
 		Name: a.BizTag, MaxID: max(a.MaxID, 1), Step: a.Step, Description: a.Description.String,
-		Problem: cmp.Or(allocator.CheckTag(a.BizTag), a.check()),
+		Problem: cmp.Or(idspace.CheckTag(a.BizTag), a.check()),
 	}
 }
 

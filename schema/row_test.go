@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // TestRowsUnfit has rows that SQL made, and that cannot be served.
@@ -14,7 +15,7 @@ func TestRowsUnfit(t *testing.T) {
 	execute(t, dsn, "INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 0, 10), ('two words', 1, 10), ('', 7, 10), ('mail ', 7, 10), ('zero', 1, 0), ('back', -1, 10)",
 		"INSERT INTO leaf_mark (biz_tag, mark) VALUES ('two words', 5), ('gone away', 7), ('gone', 0)")
 	all := rows(t, s)
-	for name, want := range map[string]error{"order": nil, "two words": allocator.ErrBadTag, "": allocator.ErrBadTag, "mail ": allocator.ErrBadTag, "zero": allocator.ErrDamaged, "back": allocator.ErrDamaged} {
+	for name, want := range map[string]error{"order": nil, "two words": idspace.ErrBadTag, "": idspace.ErrBadTag, "mail ": idspace.ErrBadTag, "zero": allocator.ErrDamaged, "back": allocator.ErrDamaged} {
 		wantError(t, name, all[name].Problem, want)
 		if all[name].MaxID == 0 {
 			t.Errorf("%q is missing", name)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Range is a run of consecutive IDs.
@@ -122,7 +123,7 @@ func (g *Generator) fillLocked(queue *list.List, room int64) {
 	for queue.Len() > 0 && room > 0 {
 		w := queue.Front().Value.(*Waiter)
 		n := min(w.missing, room)
-		w.ranges = allocator.AppendRange(w.ranges, g.issueLocked(n))
+		w.ranges = idspace.AppendRange(w.ranges, g.issueLocked(n))
 		w.missing -= n
 		g.queue.missing -= n
 		room -= n

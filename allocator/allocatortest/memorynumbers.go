@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // MemoryNumbers is an [allocator.Numbers] in memory, which passes [RunNumbers] like the real ones. Copies of the
@@ -90,7 +91,7 @@ func (m *MemoryNumbers) Add(ctx context.Context, r allocator.Row) error {
 // setLocked sets the row of a tag. Its mark stays.
 func (m *MemoryNumbers) setLocked(r allocator.Row) {
 	old := m.rows[r.Name]
-	r.Mark, r.Kind, r.Problem = old.Mark, old.Kind, allocator.CheckTag(r.Name)
+	r.Mark, r.Kind, r.Problem = old.Mark, old.Kind, idspace.CheckTag(r.Name)
 	if r.Step < 1 {
 		r.Problem = fmt.Errorf("%w: the step is %d", allocator.ErrDamaged, r.Step)
 	}

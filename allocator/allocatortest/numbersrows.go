@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // numbersMark: a mark never moves down. It needs no row, and outlives one.
@@ -175,7 +176,7 @@ func numbersBadRows(tb testing.TB, b NumbersBackend) {
 		tb.Errorf("Rows: %v", err)
 	}
 	wantError(tb, "the row without a step", found["nostep"], allocator.ErrDamaged)
-	wantError(tb, "the row with an illegal name", found["no such name"], allocator.ErrBadTag)
+	wantError(tb, "the row with an illegal name", found["no such name"], idspace.ErrBadTag)
 	if problem, ok := found["good"]; !ok || problem != nil {
 		tb.Errorf("the good row came: %v, with the problem %v", ok, problem)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // recordFirstWrite: a tag has no record until one is written. What one handle writes, another one loads and replaces,
@@ -121,7 +122,7 @@ func recordNames(tb testing.TB, b RecordsBackend) {
 	one, other := b.Open(tb), b.Open(tb)
 	names := []string{"order", "Order", "ORDER", "order.eu", "order/eu", "order=1", "order-", "_order", "_beat.5",
 		"_bucket", "tag", "tag.order",
-		strings.Repeat("x", allocator.MaxTagLen)}
+		strings.Repeat("x", idspace.MaxTagLen)}
 	var all []allocator.Stored
 	for i, name := range names {
 		all = append(all, put(tb, one, trend(name, int64(i)+11)))

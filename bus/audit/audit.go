@@ -8,8 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Source is where an audit reads. [kvstore.AuditSource] returns one.
@@ -95,7 +95,7 @@ func (a *auditor) names() ([]string, error) {
 		names = append(names, a.Taken.names()...)
 	}
 	for _, name := range names {
-		if err := allocator.CheckTag(name); err != nil { // it might be a pattern of NATS
+		if err := idspace.CheckTag(name); err != nil { // it might be a pattern of NATS
 			return nil, err
 		}
 		a.tag(name)

@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/stream"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
@@ -90,7 +91,7 @@ func readClaims(
 	}
 	read := func(msg jetstream.Msg, message, left uint64) {
 		name := strings.TrimPrefix(msg.Subject(), wire.RefillSubject)
-		if allocator.CheckTag(name) != nil {
+		if idspace.CheckTag(name) != nil {
 			return // no generator publishes that, and no tag has it
 		}
 		event, err := events.Parse(msg.Subject(), msg.Headers(), msg.Data())

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -68,7 +68,7 @@ func (t *Taken) Read(r io.Reader, tag string) error {
 		case name == "":
 			err = errors.New("it names no tag: write the tag and a space before the range, or name one tag to audit")
 		default:
-			err = allocator.CheckTag(name)
+			err = idspace.CheckTag(name)
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
@@ -90,7 +90,7 @@ func parseRange(text string) (bus.Range, error) {
 	f, okFirst := wire.ParseID([]byte(first))
 	l, okLast := wire.ParseID([]byte(last))
 	if !okFirst || !okLast || l < f {
-		return bus.Range{}, fmt.Errorf("%s is no range of IDs: write first-last, or one ID", wire.Quote([]byte(text)))
+		return bus.Range{}, fmt.Errorf("%s is no range of IDs: write first-last, or one ID", idspace.Quote(text))
 	}
 	return bus.Range{First: f, Last: l}, nil
 }

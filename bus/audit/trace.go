@@ -8,6 +8,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // What a trace finds.
@@ -68,7 +69,7 @@ const (
 // TraceTag returns who claimed an ID of a tag.
 func TraceTag(ctx context.Context, from Source, tag string, id int64) (Trace, error) {
 	t := Trace{Tag: tag, ID: bus.ID(id), Claims: []TracedClaim{}}
-	if err := allocator.CheckTag(tag); err != nil { // it becomes a subject
+	if err := idspace.CheckTag(tag); err != nil { // it becomes a subject
 		return t, err
 	}
 	var claims []claim

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -100,7 +101,7 @@ func Parse(subject string, header nats.Header, data []byte) (Event, error) {
 		return bad("events are on %s.<severity>.<kind>.<what>.<key>", wire.SubjectEvents)
 	}
 	if !json.Valid(data) {
-		return bad("its body is not JSON: %s", wire.Quote(data))
+		return bad("its body is not JSON: %s", idspace.Quote(data))
 	}
 	at, err := time.Parse(time.RFC3339Nano, header.Get(wire.HeaderTime))
 	if err != nil {

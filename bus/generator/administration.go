@@ -20,6 +20,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -205,7 +206,7 @@ func decode[Req any](data []byte) (Req, error) {
 		return req, nil
 	}
 	if data[0] != '{' {
-		return req, badRequest("the body is not a JSON object: %s", wire.Quote(data))
+		return req, badRequest("the body is not a JSON object: %s", idspace.Quote(data))
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
@@ -219,7 +220,7 @@ func decode[Req any](data []byte) (Req, error) {
 	_ = json.Unmarshal(data, &names)
 	for name := range names { // encoding/json ignores the case of letters
 		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" {
-			return req, badRequest("unknown field %s: names are in small letters", wire.Quote([]byte(name)))
+			return req, badRequest("unknown field %s: names are in small letters", idspace.Quote(name))
 		}
 	}
 	return req, nil
@@ -280,7 +281,7 @@ func readPatience(header string) (time.Duration, error) {
 	ms, err := strconv.ParseUint(header, 10, 32)
 	if err != nil {
 		return 0, badRequest("the header %s is %s, not a number of milliseconds",
-			wire.HeaderTimeout, wire.Quote([]byte(header)))
+			wire.HeaderTimeout, idspace.Quote(header))
 	}
 	return min(time.Duration(ms)*time.Millisecond, wire.MaxAdminTimeout), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/nats-io/nats.go"
@@ -33,7 +34,7 @@ var reasons = []struct {
 	{allocator.ErrUncertain, bus.TimedOut},
 	{allocator.ErrUnavailable, bus.StoreUnavailable}, // before the others: its cause may be one of them
 	{allocator.ErrTagsLost, bus.StoreUnavailable},
-	{allocator.ErrBadTag, bus.BadTag},
+	{idspace.ErrBadTag, bus.BadTag},
 	{allocator.ErrBadCount, bus.BadRequest},
 	{allocator.ErrBadValue, bus.BadRequest},
 	{allocator.ErrPaused, bus.Paused},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -18,7 +19,7 @@ func TestErrorOnTheWire(t *testing.T) {
 		code   string
 		reason bus.Reason
 	}{
-		{allocator.CheckTag(""), "400", bus.BadTag},
+		{idspace.CheckTag(""), "400", bus.BadTag},
 		{fmt.Errorf("%w: 0", allocator.ErrBadCount), "400", bus.BadRequest},
 		{allocator.CheckStep(0, 10), "400", bus.BadRequest},
 		{badRequest("no"), "400", bus.BadRequest},

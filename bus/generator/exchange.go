@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -115,7 +116,7 @@ func (x *exchange) heardPush(msg *nats.Msg) {
 	var p pushed
 	err := json.Unmarshal(msg.Data, &p)
 	if err == nil {
-		err = allocator.CheckTag(p.Record.Name)
+		err = idspace.CheckTag(p.Record.Name)
 	}
 	r := p.Record.Last
 	if err == nil && (r.First < 0 || r.Last < r.First) {

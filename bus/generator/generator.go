@@ -12,6 +12,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/nats-io/nats.go"
@@ -212,7 +213,7 @@ func (g *Generator) Snowflakes(ctx context.Context, n int64) ([]bus.Range, error
 func (g *Generator) Decode(text string) (bus.Decoded, error) {
 	id, ok := wire.ParseID([]byte(text))
 	if !ok {
-		return bus.Decoded{}, badRequest("%s is not a snowflake: send its decimal number", wire.Quote([]byte(text)))
+		return bus.Decoded{}, badRequest("%s is not a snowflake: send its decimal number", idspace.Quote(text))
 	}
 	p, err := g.cfg.Snowflake.Layout.Decode(id)
 	if err != nil {

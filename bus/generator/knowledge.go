@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/stream"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
@@ -28,7 +28,7 @@ type Knowledge struct {
 }
 
 func (k *Knowledge) note(tag string, end int64) {
-	if allocator.CheckTag(tag) == nil {
+	if idspace.CheckTag(tag) == nil {
 		k.Ends[tag] = max(k.Ends[tag], end)
 	}
 }

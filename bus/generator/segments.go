@@ -9,6 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 )
 
@@ -22,7 +23,7 @@ func newSegments(c *common) *service {
 				gate = gateNATS
 			}
 			if c.group.away.isShut(gate, a.begun) && c.alloc.Order(tag) != allocator.Strict {
-				if err := allocator.CheckTag(tag); err != nil {
+				if err := idspace.CheckTag(tag); err != nil {
 					return nil, nil, err // no tag would ask others for snowflakes
 				}
 				w, err := c.gates.hold(gate, allocator.ErrTimedOut, func(ctx context.Context) ([]bus.Range, error) {

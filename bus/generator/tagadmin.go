@@ -12,6 +12,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // eventsPatience is how long a creation waits for what the events say of the name. The stream may be away for long.
@@ -66,7 +67,7 @@ func (t *tagAdmin) list(ctx context.Context, req admin.PageRequest) (admin.TagsP
 	entries := make([]admin.UnservedTag, len(tags))
 	for i, tag := range tags {
 		entries[i].TagRecord = record(tag)
-		err := allocator.CheckTag(tag.Name)
+		err := idspace.CheckTag(tag.Name)
 		if err == nil && tag.MaxID == 0 { // its record cannot be used: why?
 			_, err = t.alloc.Load(ctx, tag.Name)
 		}
@@ -96,7 +97,7 @@ func (t *tagAdmin) get(ctx context.Context, req tagName) (admin.TagRecord, error
 
 // stored reads a tag's record for an operator.
 func (t *tagAdmin) stored(ctx context.Context, tag string) (allocator.Stored, error) {
-	if err := allocator.CheckTag(tag); err != nil {
+	if err := idspace.CheckTag(tag); err != nil {
 		return allocator.Stored{}, err
 	}
 	ctx, cancel := t.passing.storeTime(ctx)
@@ -111,7 +112,7 @@ func (t *tagAdmin) stored(ctx context.Context, tag string) (allocator.Stored, er
 // reveal returns the numbers of IDs of an opaque tag.
 func (t *tagAdmin) reveal(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
 	none := admin.Revealed{}
-	if err := allocator.CheckTag(req.Tag); err != nil {
+	if err := idspace.CheckTag(req.Tag); err != nil {
 		return none, err
 	}
 	if n := len(req.IDs); n < 1 || n > admin.MostRevealed {
@@ -169,7 +170,7 @@ func newTag(req admin.TagSpec, maxStep int64) (tag allocator.Tag, err error) {
 	if req.Step != nil {
 		tag.Step = *req.Step
 	}
-	err = cmp.Or(allocator.CheckTag(tag.Name), err, allocator.CheckStepOf(tag.Order, tag.Step, maxStep),
+	err = cmp.Or(idspace.CheckTag(tag.Name), err, allocator.CheckStepOf(tag.Order, tag.Step, maxStep),
 		allocator.CheckDescription(tag.Description))
 	if err == nil {
 		tag.Rules, err = allocator.NewRules(req.RulesChange, tag.Order)
@@ -261,7 +262,7 @@ func (t *tagAdmin) ensure(ctx context.Context, tag allocator.Tag) error {
 func (t *tagAdmin) update(ctx context.Context, req admin.TagSpec) (admin.TagRecord, error) {
 	change := allocator.Change{
 		MaxID: (*int64)(req.MaxID), Step: req.Step, Description: req.Description, RulesChange: req.RulesChange}
-	err := allocator.CheckTag(req.Tag)
+	err := idspace.CheckTag(req.Tag)
 	if err == nil && req.Order+req.Opaque != "" {
 		err = badRequest("a tag has its order and its domain for life: leave out order and opaque")
 	}
@@ -294,7 +295,7 @@ func (t *tagAdmin) update(ctx context.Context, req admin.TagSpec) (admin.TagReco
 }
 
 func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagRecord, error) {
-	if err := allocator.CheckTag(req.Tag); err != nil {
+	if err := idspace.CheckTag(req.Tag); err != nil {
 		return admin.TagRecord{}, err
 	}
 	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (allocator.Stored, error) {

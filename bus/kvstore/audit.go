@@ -12,6 +12,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/stream"
 )
 
@@ -49,7 +50,7 @@ func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(au
 	return stream.Read(ctx, js, streamOf(bus.BucketTags), filter, jetstream.DeliverLastPerSubjectPolicy,
 		func(msg jetstream.Msg, revision, _ uint64) {
 			name := strings.TrimPrefix(msg.Subject(), subject)
-			if allocator.CheckTag(name) != nil {
+			if idspace.CheckTag(name) != nil {
 				return // nothing of it can be claimed
 			}
 			s, err := storedTag(b, name, msg.Data(), revision)

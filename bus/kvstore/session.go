@@ -15,6 +15,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 const (
@@ -309,7 +310,7 @@ func (s *session) take(m *nats.Msg) error {
 	}
 	s.at, s.pending = meta.Sequence.Stream, meta.NumPending
 	key := strings.Clone(strings.TrimPrefix(m.Subject, subjectOf(bus.BucketTags)))
-	if strings.HasPrefix(key, apart) || allocator.CheckTag(key) != nil {
+	if strings.HasPrefix(key, apart) || idspace.CheckTag(key) != nil {
 		return nil
 	}
 	stored, err := storedTag(s.tagsBucket, key, m.Data, s.at)

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
 )
@@ -93,7 +93,7 @@ func wantsEvents(t audit.TagAudit) bool { return t.End > 1 && t.Order != bus.Ord
 // options reads the files. Mistakes in them are usage errors: status 1 is for contradictions.
 func (f *auditFlags) options(cmd *cobra.Command, tags []string) (o audit.Options, err error) {
 	for _, tag := range tags {
-		if err := allocator.CheckTag(tag); err != nil {
+		if err := idspace.CheckTag(tag); err != nil {
 			return o, err
 		}
 	}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/load"
 )
@@ -135,7 +135,7 @@ func (b *bench) work(ctx context.Context, c *load.Caller) error {
 		}
 		for _, r := range ids {
 			own.ids += r.Len()
-			own.runs = allocator.AppendRange(own.runs, r)
+			own.runs = idspace.AppendRange(own.runs, r)
 		}
 		if len(own.runs) >= held {
 			kept := b.seen.Add(own.runs...)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // mostTagFile is the largest file of tags, in bytes: enough for some 100,000 tags.
@@ -88,7 +89,7 @@ func parseTagSpec(n *yaml.Node) (admin.TagSpec, error) {
 	}
 	s := entry.TagSpec
 	order, err := s.Kind()
-	err = cmp.Or(allocator.CheckTag(s.Tag), err)
+	err = cmp.Or(idspace.CheckTag(s.Tag), err)
 	if err == nil && s.Step != nil {
 		err = allocator.CheckStepOf(order, *s.Step, allocator.LimitStep)
 	}

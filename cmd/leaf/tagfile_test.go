@@ -10,6 +10,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 func TestParseTagFile(t *testing.T) {
@@ -141,7 +142,7 @@ func FuzzParseTagFile(f *testing.F) {
 		}
 		names := make(map[string]bool)
 		for _, s := range specs {
-			if allocator.CheckTag(s.Tag) != nil || names[s.Tag] {
+			if idspace.CheckTag(s.Tag) != nil || names[s.Tag] {
 				t.Fatalf("%q has the tag %q", text, s.Tag)
 			}
 			names[s.Tag] = true

@@ -21,18 +21,24 @@ func goList(t *testing.T, args ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// A service that imports the client links no server and no database.
+// others is the template of packages that are not of the standard library.
+const others = "{{if not .Standard}}{{.ImportPath}}{{end}}"
+
+// A service that imports the client links the standard library, nats.go, what nats.go needs, and two small packages of ours.
 func TestClientIsLight(t *testing.T) {
 	t.Parallel()
-	for _, dep := range goList(t, "-deps", "./bus") {
-		for _, heavy := range []string{
-			"github.com/nats-io/nats-server", "github.com/uptrace/bun", "github.com/go-zookeeper", "database/sql",
-			"github.com/go-sql-driver", "github.com/spf13", "github.com/prometheus", "google.golang.org/protobuf",
-			module + "/bus/", module + "/snowflake", module + "/schema", module + "/cmd",
-		} {
-			if strings.HasPrefix(dep, heavy) && dep != module+"/bus/internal/wire" {
-				t.Errorf("package bus depends on %s", dep)
+	nats := []string{"github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
+		"github.com/klauspost/compress", "golang.org/x/"}
+	for pkg, ours := range map[string][]string{
+		"bus": {"bus", "bus/idspace", "bus/internal/wire"},
+	} {
+		for _, dep := range goList(t, "-deps", "-f", others, "./"+pkg) {
+			mine, ok := strings.CutPrefix(dep, module+"/")
+			if dep == "" || ok && slices.Contains(ours, mine) ||
+				slices.ContainsFunc(nats, func(of string) bool { return strings.HasPrefix(dep, of) }) {
+				continue
 			}
+			t.Errorf("package %s depends on %s", pkg, dep)
 		}
 	}
 }
@@ -40,8 +46,7 @@ func TestClientIsLight(t *testing.T) {
 // The packages that make IDs need the standard library alone.
 func TestIDsNeedTheStandardLibraryAlone(t *testing.T) {
 	t.Parallel()
-	allowed := []string{"", "/allocator", "/allocator/disk", "/allocator/opaque", "/internal/fresh", "/snowflake"}
-	const others = "{{if not .Standard}}{{.ImportPath}}{{end}}"
+	allowed := []string{"", "/allocator", "/allocator/disk", "/allocator/opaque", "/bus/idspace", "/internal/fresh", "/snowflake"}
 	for _, dep := range goList(t, "-deps", "-f", others, "./allocator", "./snowflake") {
 		if dep != "" && !slices.Contains(allowed, strings.TrimPrefix(dep, module)) {
 			t.Errorf("the packages that make IDs depend on %s", dep)
@@ -52,6 +57,7 @@ func TestIDsNeedTheStandardLibraryAlone(t *testing.T) {
 // layers are the packages of this module, the lowest layer first. Those in a folder belong to the folder's layer if
 // they are not named. All others (cmd, tests) are above.
 var layers = [][]string{
+	{"bus/idspace"},
 	{"allocator/disk", "allocator/opaque", "internal/collector", "internal/fresh", "internal/testkit",
 		"bus/internal/stream", "bus/internal/wire", "snowflake/place"},
 	{"allocator"},

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write docs/reference.md")
 // limits are the bounds that are promises: what each bounds, the package and name of its constant, how it is counted,
 // and what happens above it.
 var limits = []struct{ what, dir, name, unit, above string }{
-	{"length of a tag's name", "allocator", "MaxTagLen", "characters", "`bad_tag`"},
+	{"length of a tag's name", "bus/idspace", "MaxTagLen", "characters", "`bad_tag`"},
 	{"length of a tag's description", "allocator", "MaxDescription", "characters", "`bad_request`"},
 	{"step of a new tag", "allocator", "DefaultStep", "IDs", "`--step` sets another one"},
 	{"step that SQL may give a row", "allocator", "LimitStep", "IDs", "the row is not served"},

@@ -99,12 +99,3 @@ func ParseID(b []byte) (int64, bool) {
 	id, err := strconv.ParseInt(string(b), 10, 64)
 	return id, err == nil
 }
-
-// Quote returns at most 40 bytes of what a caller sent as one line of ASCII, for a message.
-func Quote(b []byte) string {
-	const most = 40
-	if len(b) > most {
-		return strconv.QuoteToASCII(string(b[:most])) + "..."
-	}
-	return strconv.QuoteToASCII(string(b))
-}

@@ -1,24 +1,24 @@
-package allocator_test
+package idspace_test
 
 import (
 	"math"
 	"slices"
 	"testing"
 
-	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 func TestRange(t *testing.T) {
 	const most = math.MaxInt64
 	for _, c := range []struct {
-		r    allocator.Range
+		r    idspace.Range
 		len  int64
 		text string
 	}{
-		{allocator.Range{First: 1, Last: 1}, 1, "1"},
-		{allocator.Range{First: 1, Last: 3}, 3, "1-3"},
-		{allocator.Range{First: most, Last: most}, 1, "9223372036854775807"},
-		{allocator.Range{First: most - 2, Last: most}, 3, "9223372036854775805-9223372036854775807"},
+		{idspace.Range{First: 1, Last: 1}, 1, "1"},
+		{idspace.Range{First: 1, Last: 3}, 3, "1-3"},
+		{idspace.Range{First: most, Last: most}, 1, "9223372036854775807"},
+		{idspace.Range{First: most - 2, Last: most}, 3, "9223372036854775805-9223372036854775807"},
 	} {
 		if got := c.r.Len(); got != c.len {
 			t.Errorf("%v has length %d, want %d", c.r, got, c.len)
