@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // TestCreate: a tag begins above all that anybody knows of the name, and has its row before it is served.
@@ -205,7 +206,7 @@ func TestOrderOfWrites(t *testing.T) {
 		"max_id":      {do: change(allocator.Change{MaxID: &to}), writes: []string{"raise", "swap"}},
 		"step":        {do: change(allocator.Change{Step: &step}), writes: []string{"raise", "swap"}},
 		"description": {do: change(allocator.Change{Description: &text}), writes: []string{"raise", "swap"}},
-		"a rule":      {do: change(allocator.Change{RulesChange: allocator.RulesChange{Paused: new(bool)}}), writes: []string{"swap"}},
+		"a rule":      {do: change(allocator.Change{RulesChange: idspace.RulesChange{Paused: new(bool)}}), writes: []string{"swap"}},
 		"strict":      {order: strict, do: change(allocator.Change{MaxID: &to}), writes: []string{"swap"}},
 		"delete": {do: func(g *gen) error { _, err := g.Delete(g.w.t.Context(), "order"); return err },
 			writes: []string{"remove", "swap"}, deletes: true},

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/fresh"
 )
 
@@ -379,7 +380,7 @@ func (noKeys) Load(context.Context, Tag) error {
 }
 
 func (noKeys) Make(context.Context, Tag, func(context.Context) (string, error)) (string, error) {
-	return "", fmt.Errorf("%w: opaque tags have no keys here", ErrBadValue)
+	return "", fmt.Errorf("%w: opaque tags have no keys here", idspace.ErrBadValue)
 }
 
 // Grant is what was claimed.

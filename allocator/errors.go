@@ -9,7 +9,6 @@ import (
 // What can go wrong. Test with [errors.Is]; the messages say more.
 var (
 	ErrBadCount      = errors.New("illegal count")
-	ErrBadValue      = errors.New("illegal value")
 	ErrBatchTooLarge = errors.New("batch too large")
 	ErrUnknownTag    = errors.New("unknown tag")
 	ErrExists        = errors.New("the tag exists")

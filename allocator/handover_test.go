@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // giving is an allocator that has run, and has 11-100 and 101-200 of order.
@@ -124,7 +125,7 @@ func TestHandOverKeepsTheClaim(t *testing.T) {
 
 // What happens between the room and the gift counts: what an operator says is in force, and a gift comes once.
 func TestAccept(t *testing.T) {
-	limit := allocator.Limit(120)
+	limit := idspace.Limit(120)
 	for name, c := range map[string]struct {
 		change func(s *store, a *allocator.Allocator, stop func())
 		want   int64
@@ -134,7 +135,7 @@ func TestAccept(t *testing.T) {
 		"a floor":      {func(_ *store, a *allocator.Allocator, _ func()) { a.Push(floor(150)) }, 51},
 		"a deletion":   {func(s *store, _ *allocator.Allocator, _ func()) { s.remove() }, 0},
 		"a limit": {func(s *store, _ *allocator.Allocator, _ func()) {
-			s.change(allocator.Change{RulesChange: allocator.RulesChange{Limit: &limit}})
+			s.change(allocator.Change{RulesChange: idspace.RulesChange{Limit: &limit}})
 		}, 110},
 		"it has stopped":     {func(_ *store, _ *allocator.Allocator, stop func()) { stop() }, 0},
 		"the tag is evicted": {func(_ *store, a *allocator.Allocator, _ func()) { a.EvictIdle() }, 0},

@@ -25,7 +25,7 @@ const (
 	Strict Order = "strict"
 )
 
-// ParseOrder reads trend, strict, or nothing, which is trend. The error matches [ErrBadValue].
+// ParseOrder reads trend, strict, or nothing, which is trend. The error matches [idspace.ErrBadValue].
 func ParseOrder(text string) (Order, error) {
 	switch text {
 	case "", "trend":
@@ -33,7 +33,24 @@ func ParseOrder(text string) (Order, error) {
 	case string(Strict):
 		return Strict, nil
 	}
-	return Trend, fmt.Errorf("%w: order %s: want trend or strict", ErrBadValue, idspace.Quote(text))
+	return Trend, fmt.Errorf("%w: order %s: want trend or strict", idspace.ErrBadValue, idspace.Quote(text))
+}
+
+// NewOrder is the order of a new tag, of what an operator names: trend, strict or nothing, and the domain of an opaque
+// tag. The error matches [idspace.ErrBadValue].
+func NewOrder(order, domain string) (Order, error) {
+	o, err := ParseOrder(order)
+	if err != nil || domain == "" {
+		return o, err
+	}
+	if o == Strict {
+		return o, fmt.Errorf("%w: a tag is strict or opaque: the IDs of an opaque tag are in no order", idspace.ErrBadValue)
+	}
+	d, err := opaque.ParseDomain(domain)
+	if err != nil {
+		return o, fmt.Errorf("%w: opaque: %v", idspace.ErrBadValue, err)
+	}
+	return OpaqueOrder(d), nil
 }
 
 // opaquePrefix comes before the domain in the order of an opaque tag. Versions that know no opaque tags take such an
@@ -95,7 +112,7 @@ func CheckStepOf(o Order, step, maxStep int64) error {
 		return CheckStep(step, maxStep)
 	case step != 0:
 		return fmt.Errorf("%w: a strict tag has no step: each write takes as many IDs as the waiting requests need",
-			ErrBadValue)
+			idspace.ErrBadValue)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // withQuota returns an allocator that has IDs of "order" in memory and knows its quota, all of which it may use now.
@@ -16,7 +17,7 @@ func withQuota(t *testing.T, perSecond, burst int64, sharers int) (*store, *allo
 	a := start(t, allocator.Config{Records: s})
 	take(t, a, 1)
 	a.Share(sharers)
-	s.change(allocator.Change{RulesChange: allocator.RulesChange{Quota: &allocator.Quota{PerSecond: perSecond, Burst: burst}}})
+	s.change(allocator.Change{RulesChange: idspace.RulesChange{Quota: &idspace.Quota{PerSecond: perSecond, Burst: burst}}})
 	synctest.Wait()
 	return s, a
 }

@@ -54,8 +54,8 @@ type Update struct {
 // database forgets the records know: a range from Numbers is handed out only when the tag's record has it.
 //
 // Every method is safe for concurrent use, from any number of processes, and returns soon after its context is done.
-// The names have passed [idspace.CheckTag]; they are case-sensitive. An error that a method does not name: it may have been
-// done.
+// The names have passed [idspace.CheckTag]; they are case-sensitive. An error that a method does not name: it may have
+// been done.
 type Numbers interface {
 	// Advance moves max_id over the next n IDs, or over as many as the row's step if that is more, and returns them and
 	// the step. It takes fewer, down to n, near the largest int64. The range is what this very statement moved max_id
@@ -76,7 +76,7 @@ type Numbers interface {
 	Add(ctx context.Context, r Row) error
 
 	// Raise moves max_id up to end, never down, and changes step and description unless they are nil. Errors:
-	// ErrUnknownTag, ErrBadValue.
+	// ErrUnknownTag, idspace.ErrBadValue.
 	Raise(ctx context.Context, tag string, end int64, step *int64, description *string) error
 
 	// Mark notes how far a name was in use, never less than before, and to which kind of tag it belongs. It needs no row.

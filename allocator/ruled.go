@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // ruled is what a buffer has if an operator has set rules for its tag. The buffer's lock guards it.
@@ -16,7 +18,7 @@ type ruled struct {
 
 // QuotaError is an [ErrQuota] that says when to ask again.
 type QuotaError struct {
-	Quota      Quota
+	Quota      idspace.Quota
 	RetryAfter time.Duration
 }
 

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // changeOf reads a change of rules as an operator sends it.
-func changeOf(tb testing.TB, text string) (c allocator.RulesChange) {
+func changeOf(tb testing.TB, text string) (c idspace.RulesChange) {
 	tb.Helper()
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		tb.Fatalf("%s: %v", text, err)
@@ -89,10 +90,10 @@ func TestRulesRefused(t *testing.T) {
 		{strict, `{"outlast":"1m"}`, "strict"},
 	} {
 		got, err := c.tag.With(allocator.Change{RulesChange: changeOf(t, c.change)})
-		if !errors.Is(err, allocator.ErrBadValue) || !strings.Contains(err.Error(), c.want) || got.Rules != (allocator.Rules{}) {
+		if !errors.Is(err, idspace.ErrBadValue) || !strings.Contains(err.Error(), c.want) || got.Rules != (allocator.Rules{}) {
 			t.Errorf("%s: %+v, error %v, which should be about %s", c.change, got.Rules, err, c.want)
 		}
-		if _, err := allocator.NewRules(changeOf(t, c.change), c.tag.Order); !errors.Is(err, allocator.ErrBadValue) {
+		if _, err := allocator.NewRules(changeOf(t, c.change), c.tag.Order); !errors.Is(err, idspace.ErrBadValue) {
 			t.Errorf("%s of a new tag: %v", c.change, err)
 		}
 	}
@@ -123,7 +124,7 @@ func FuzzRulesChange(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var c allocator.RulesChange
+		var c idspace.RulesChange
 		if json.Unmarshal(data, &c) != nil {
 			return
 		}
@@ -146,7 +147,7 @@ func FuzzRulesChange(f *testing.F) {
 		if err := json.Unmarshal(record, &read); err != nil || read != r {
 			t.Errorf("%+v is written as %s and read as %+v, %v", r, record, read, err)
 		}
-		var sent allocator.RulesChange
+		var sent idspace.RulesChange
 		if err := json.Unmarshal(again, &sent); err != nil {
 			t.Errorf("%s is sent as %s, which cannot be read: %v", data, again, err)
 		}

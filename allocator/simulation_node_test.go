@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -308,7 +309,7 @@ func (r *simRun) take(ctx context.Context, tag string, size int64) error {
 	if err == nil && got != size {
 		w.fail("%s: %d IDs were requested, %v came", r.name, size, ranges)
 	}
-	if errors.Is(err, allocator.ErrBadValue) || errors.Is(err, allocator.ErrExhausted) {
+	if errors.Is(err, idspace.ErrBadValue) || errors.Is(err, allocator.ErrExhausted) {
 		w.fail("%s: the request for %d IDs of %s: %v", r.name, size, tag, err)
 	}
 	if err != nil {

@@ -60,7 +60,7 @@ type Change struct {
 	MaxID       *int64
 	Step        *int64
 	Description *string
-	RulesChange
+	idspace.RulesChange
 }
 
 // MostJump is by how many IDs a change moves max_id ahead without force.
@@ -71,7 +71,7 @@ const MostJump = 1_000_000_000_000
 func (t Tag) CheckLoss(c Change) error {
 	was := t
 	rules, err := t.Rules.With(c.RulesChange)
-	if err := cmp.Or(c.checkFor(t.Order), err); err != nil {
+	if err := cmp.Or(t.Order.checkChange(c.RulesChange), err); err != nil {
 		return err
 	}
 	t.Rules = rules
@@ -101,7 +101,7 @@ func ParseTag(text string, maxStep int64) (Tag, error) {
 		if t.Step, err = strconv.ParseInt(digits, 10, 64); err == nil {
 			err = CheckStep(t.Step, maxStep)
 		} else {
-			err = fmt.Errorf("%w: step %s is not a whole number", ErrBadValue, idspace.Quote(digits))
+			err = fmt.Errorf("%w: step %s is not a whole number", idspace.ErrBadValue, idspace.Quote(digits))
 		}
 	}
 	if err != nil {
@@ -111,22 +111,22 @@ func ParseTag(text string, maxStep int64) (Tag, error) {
 }
 
 // CheckStep reports whether a tag's step is from 1 to maxStep. The error
-// matches [ErrBadValue].
+// matches [idspace.ErrBadValue].
 func CheckStep(step, maxStep int64) error {
 	if step < 1 || step > maxStep {
-		return fmt.Errorf("%w: step %d is not from 1 to %d", ErrBadValue, step, maxStep)
+		return fmt.Errorf("%w: step %d is not from 1 to %d", idspace.ErrBadValue, step, maxStep)
 	}
 	return nil
 }
 
 // CheckDescription reports whether a description is UTF-8 of at most
-// [MaxDescription] characters without NUL. The error matches [ErrBadValue].
+// [MaxDescription] characters without NUL. The error matches [idspace.ErrBadValue].
 func CheckDescription(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%w: the description is not plain UTF-8 text", ErrBadValue)
+		return fmt.Errorf("%w: the description is not plain UTF-8 text", idspace.ErrBadValue)
 	}
 	if n := utf8.RuneCountInString(text); n > MaxDescription {
-		return fmt.Errorf("%w: the description has %d characters, the limit is %d", ErrBadValue, n, MaxDescription)
+		return fmt.Errorf("%w: the description has %d characters, the limit is %d", idspace.ErrBadValue, n, MaxDescription)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (t Tag) With(c Change) (Tag, error) {
 	if c.Description != nil {
 		t.Description = *c.Description
 	}
-	if err := c.checkFor(t.Order); err != nil {
+	if err := t.Order.checkChange(c.RulesChange); err != nil {
 		return t, err
 	}
 	rules, err := t.Rules.With(c.RulesChange)

@@ -33,7 +33,7 @@ func TestCheckValues(t *testing.T) {
 		step, most int64
 		ok         bool
 	}{{1, 1, true}, {1, 100, true}, {100, 100, true}, {101, 100, false}, {0, 100, false}, {-1, 100, false}, {-1 << 63, 100, false}} {
-		if err := allocator.CheckStep(c.step, c.most); (err == nil) != c.ok || err != nil && !errors.Is(err, allocator.ErrBadValue) {
+		if err := allocator.CheckStep(c.step, c.most); (err == nil) != c.ok || err != nil && !errors.Is(err, idspace.ErrBadValue) {
 			t.Errorf("CheckStep(%d, %d): %v", c.step, c.most, err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestCheckValues(t *testing.T) {
 		"": true, "täglich\nneu": true, strings.Repeat("ä", 256): true,
 		strings.Repeat("a", 257): false, "a\x00": false, "\xff": false,
 	} {
-		if err := allocator.CheckDescription(text); (err == nil) != ok || err != nil && !errors.Is(err, allocator.ErrBadValue) {
+		if err := allocator.CheckDescription(text); (err == nil) != ok || err != nil && !errors.Is(err, idspace.ErrBadValue) {
 			t.Errorf("CheckDescription(%.20q): %v", text, err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestCheckLoss(t *testing.T) {
 			change.MaxID = &c.to
 		}
 		if c.newLimit > 0 {
-			change.Limit = (*allocator.Limit)(&c.newLimit)
+			change.Limit = (*idspace.Limit)(&c.newLimit)
 		}
 		err := allocator.Tag{MaxID: c.at, Rules: allocator.Rules{Limit: c.limit}}.CheckLoss(change)
 		if named := fmt.Sprint(c.lost, " "); (err != nil) != (c.lost > 0) || err != nil &&
@@ -84,8 +84,8 @@ func TestCheckLoss(t *testing.T) {
 	if err := opaque.CheckLoss(allocator.Change{MaxID: &to}); !errors.Is(err, allocator.ErrConflict) {
 		t.Errorf("beyond half of a domain: %v", err)
 	}
-	limit := allocator.Limit(-1)
-	if err := opaque.CheckLoss(allocator.Change{RulesChange: allocator.RulesChange{Limit: &limit}}); !errors.Is(err, allocator.ErrBadValue) {
+	limit := idspace.Limit(-1)
+	if err := opaque.CheckLoss(allocator.Change{RulesChange: idspace.RulesChange{Limit: &limit}}); !errors.Is(err, idspace.ErrBadValue) {
 		t.Errorf("a limit that nothing can have: %v", err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 const (
@@ -94,7 +96,7 @@ func (a *admin) loadAll(ctx context.Context, names []string) ([]Tag, error) {
 // Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and
 // at least at seen. With onlyNew it adds none that was in use. A max_id above 1 says that all IDs below are in use;
 // then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has or had another kind, of these a
-// LostError; ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
+// LostError; idspace.ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
 func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
@@ -215,7 +217,7 @@ func (a *admin) addRow(ctx context.Context, t Tag) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrExists), errors.Is(err, ErrBadValue):
+	case errors.Is(err, ErrExists), errors.Is(err, idspace.ErrBadValue):
 		_, undo := a.amend(ctx, t.Name, func(s Stored, _ error) (Tag, error) { return s.Delete(0) }, nil)
 		return errors.Join(err, undo)
 	}
@@ -245,8 +247,8 @@ func (a *admin) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err erro
 }
 
 // Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below
-// the present one; ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a typo,
-// see [Tag.CheckLoss].
+// the present one; idspace.ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a
+// typo, see [Tag.CheckLoss].
 func (a *admin) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
 	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {

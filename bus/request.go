@@ -42,7 +42,8 @@ func ParseRequest(body []byte) (Request, error) {
 	}
 	n, ok := parseCount(body)
 	if !ok {
-		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}", idspace.Quote(body))
+		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}",
+			idspace.Quote(body))
 	}
 	return Request{Count: n}, nil
 }

@@ -127,7 +127,7 @@ func TestAdvanceDamaged(t *testing.T) {
 		if err := s.Raise(within(t), "order", 1, nil, new("something else")); err != nil {
 			t.Errorf("Raise of something else: %v", err)
 		}
-		wantError(t, "Raise", s.Raise(within(t), "order", 1, new(int64(0)), nil), allocator.ErrBadValue)
+		wantError(t, "Raise", s.Raise(within(t), "order", 1, new(int64(0)), nil), idspace.ErrBadValue)
 		if err := s.Raise(within(t), "order", end, &fixed, new("")); err != nil {
 			t.Errorf("Raise: %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -60,7 +61,7 @@ func behaves(t *testing.T, plain, dsn string) {
 	}
 
 	step, text := int64(1)<<40, `täglich \ 'x' "y" ?alloc 日本 🍃`
-	wantError(t, "Raise with a step that does not fit", s.Raise(within(t), "order", 1, &step, nil), allocator.ErrBadValue)
+	wantError(t, "Raise with a step that does not fit", s.Raise(within(t), "order", 1, &step, nil), idspace.ErrBadValue)
 	if step := ask[int64](t, plain, "SELECT step FROM leaf_alloc"); step != 20 {
 		t.Errorf("a step that does not fit became %d", step)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Numbers of server errors that have a meaning in several places.
@@ -67,7 +68,7 @@ func (d *Database) explainOf(ctx context.Context, tag string, err error) error {
 func (d *Database) meaning(ctx context.Context, err error) error {
 	for _, known := range []error{
 		allocator.ErrUnknownTag, allocator.ErrExists, allocator.ErrConflict, allocator.ErrExhausted,
-		allocator.ErrDamaged, allocator.ErrBadValue, allocator.ErrRefused, allocator.ErrUnavailable,
+		allocator.ErrDamaged, idspace.ErrBadValue, allocator.ErrRefused, allocator.ErrUnavailable,
 	} {
 		if errors.Is(err, known) {
 			return err
@@ -75,7 +76,7 @@ func (d *Database) meaning(ctx context.Context, err error) error {
 	}
 	switch number(err) {
 	case 1264, 1366, 1364, 1406: // a number, a text not in the character set, a column without a default, a long text
-		return fmt.Errorf("%w: it does not fit the columns of %s: %w", allocator.ErrBadValue, d.cfg.Table, err)
+		return fmt.Errorf("%w: it does not fit the columns of %s: %w", idspace.ErrBadValue, d.cfg.Table, err)
 	case errOption, 1792, 1836, 1874: // the server, a transaction, a mode, the engine
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
@@ -98,7 +99,7 @@ func (d *Database) meaning(ctx context.Context, err error) error {
 func forbidden(err error) error {
 	switch number(err) {
 	case errDenied, 1143, 1906, 3105, 3819, 4025: // a table, a column, a generated column, a constraint
-		return fmt.Errorf("%w: the database does not allow it: %w", allocator.ErrBadValue, err)
+		return fmt.Errorf("%w: the database does not allow it: %w", idspace.ErrBadValue, err)
 	case 1451:
 		return fmt.Errorf("%w: another table refers to the tag: %w", allocator.ErrConflict, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -91,7 +92,7 @@ func TestRightsOfMigrate(t *testing.T) {
 	}
 	// And what it may not do is no outage, when it is asked for.
 	insert(t, s, "order", 1, 10)
-	wantError(t, "Remove", s.Remove(within(t), "order", 1, ""), allocator.ErrBadValue)
+	wantError(t, "Remove", s.Remove(within(t), "order", 1, ""), idspace.ErrBadValue)
 	advance(t, s, "order", 1, 1)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Add implements [allocator.Numbers].
@@ -66,7 +67,7 @@ func (d *Database) Raise(ctx context.Context, tag string, end int64, step *int64
 
 func (o *opened) noDescription() error {
 	return fmt.Errorf("%w: table %s has no column for a description; ALTER TABLE %[2]s ADD description "+
-		"varchar(256)", allocator.ErrBadValue, o.table)
+		"varchar(256)", idspace.ErrBadValue, o.table)
 }
 
 // Mark implements [allocator.Numbers].

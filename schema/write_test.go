@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -20,14 +21,14 @@ func TestDescriptions(t *testing.T) {
 			row := allocator.Row{Name: "order", MaxID: 1, Step: 10}
 			unfit := row
 			unfit.Description = text
-			wantError(t, "Add", s.Add(within(t), unfit), allocator.ErrBadValue)
+			wantError(t, "Add", s.Add(within(t), unfit), idspace.ErrBadValue)
 			wantRow(t, s, none)
 			if err := s.Add(within(t), row); err != nil {
 				t.Errorf("Add: %v", err)
 			}
 			step := int64(20)
 			err := s.Raise(within(t), "order", 1000, &step, &text)
-			wantError(t, "Raise", err, allocator.ErrBadValue)
+			wantError(t, "Raise", err, idspace.ErrBadValue)
 			if column == "" && (err == nil || !strings.Contains(err.Error(), "ALTER TABLE leaf_alloc ADD description")) {
 				t.Errorf("Raise does not say what to do: %v", err)
 			}

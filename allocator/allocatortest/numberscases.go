@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // numbersFirstRange: at least the step, at least n, and never an ID twice.
@@ -245,7 +246,7 @@ func numbersRaise(tb testing.TB, b NumbersBackend) {
 	raise(one, 600, new(int64(5)), new(""), allocator.Row{MaxID: 600, Step: 5})
 	wantAdvance(tb, other, "order", 1, 1, allocator.Range{First: 600, Last: 604}, 5)
 	wantError(tb, "Raise with a step of 0", one.Raise(within(tb), "order", 0, new(int64(0)), nil),
-		allocator.ErrBadValue)
+		idspace.ErrBadValue)
 	wantRow(tb, other, allocator.Row{Name: "order", MaxID: 605, Step: 5})
 
 	// Others advance and raise meanwhile.

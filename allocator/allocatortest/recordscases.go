@@ -80,8 +80,8 @@ func recordOtherRevision(tb testing.TB, b RecordsBackend) {
 func fullTags() []allocator.Tag {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	limit := opaque.Domain("d9").Last()
-	rules := allocator.Rules{Quota: allocator.Quota{PerSecond: 7, Burst: 9}, Paused: true,
-		Outlast: allocator.Duration(time.Minute), Limit: 9000, Version: 1<<53 + 1}
+	rules := allocator.Rules{Quota: idspace.Quota{PerSecond: 7, Burst: 9}, Paused: true,
+		Outlast: idspace.Duration(time.Minute), Limit: 9000, Version: 1<<53 + 1}
 	strictRules := rules
 	strictRules.Outlast = 0
 	tags := []allocator.Tag{

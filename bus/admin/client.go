@@ -45,7 +45,7 @@ func (c *Client) Workers(ctx context.Context, req WorkersRequest) (WorkersPage, 
 }
 
 // ReleaseWorker releases the worker of a stopped generator. It returns the worker's record, which says from when on
-// another generator may take it; [snowflake.Release] says what uniqueness then rests on. It does not change an
+// another generator may take it; docs/guarantees.md says what uniqueness then rests on. It does not change an
 // unclaimed worker. [bus.Conflict]: a running generator holds the worker or may hold it, or the record has changed
 // since the request was made. After [bus.TimedOut], an error that is not a [bus.Error], or one that says so, the
 // release may have happened: look with Workers.

@@ -1,12 +1,10 @@
 package admin
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // The requests and replies of leaf.admin.
@@ -92,12 +90,12 @@ type (
 		// end. They may be cut off, and may hand out IDs as before the change until they return.
 		Unheard []string `json:"unheard,omitempty"`
 	}
-	// TagRules are what an operator may set for a tag; see [allocator.Rules]. Zero fields are not set.
+	// TagRules are what an operator may set for a tag; see docs/tags.md. Zero fields are not set.
 	TagRules struct {
-		Quota   allocator.Quota    `json:"quota,omitzero"`
-		Paused  bool               `json:"paused,omitempty"`
-		Outlast allocator.Duration `json:"outlast,omitempty"` // "15m"
-		Limit   bus.ID             `json:"limit,omitempty"`   // the largest ID
+		Quota   idspace.Quota    `json:"quota,omitzero"`
+		Paused  bool             `json:"paused,omitempty"`
+		Outlast idspace.Duration `json:"outlast,omitempty"` // "15m"
+		Limit   bus.ID           `json:"limit,omitempty"`   // the largest ID
 	}
 	// TagAdvance is the reply to an advance of a tag: its new record, and where max_id was before.
 	TagAdvance struct {
@@ -130,8 +128,8 @@ type (
 		Step        *int64  `json:"step,omitempty" yaml:"step,omitempty"` // not of a strict tag
 		Description *string `json:"description,omitempty" yaml:"description,omitempty"`
 		// RulesChange has the rules. A zero removes one.
-		allocator.RulesChange `yaml:",inline"`
-		// Force allows a max_id that jumps by more than [allocator.MostJump] or beyond half of the IDs that are left, and
+		idspace.RulesChange `yaml:",inline"`
+		// Force allows a max_id that jumps by more than 10^12 or beyond half of the IDs that are left, and
 		// a limit below max_id.
 		Force bool `json:"force,omitempty" yaml:"-"`
 		// Updated is ignored: so a record can be sent as it was received.
@@ -164,7 +162,7 @@ func (r TagRecord) Spec() TagSpec {
 	if r.Description != "" {
 		s.Description = &r.Description
 	}
-	if r.Quota != (allocator.Quota{}) {
+	if r.Quota != (idspace.Quota{}) {
 		s.Quota = &r.Quota
 	}
 	if r.Paused {
@@ -174,24 +172,7 @@ func (r TagRecord) Spec() TagSpec {
 		s.Outlast = &r.Outlast
 	}
 	if r.Limit != 0 {
-		s.Limit = (*allocator.Limit)(&r.Limit)
+		s.Limit = (*idspace.Limit)(&r.Limit)
 	}
 	return s
-}
-
-// Kind returns the order of a new tag. That of an opaque tag has its domain. The error matches [allocator.ErrBadValue].
-func (s TagSpec) Kind() (allocator.Order, error) {
-	order, err := allocator.ParseOrder(s.Order)
-	if err != nil || s.Opaque == "" {
-		return order, err
-	}
-	if order == allocator.Strict {
-		return order, fmt.Errorf("%w: a tag is strict or opaque: the IDs of an opaque tag are in no order",
-			allocator.ErrBadValue)
-	}
-	domain, err := opaque.ParseDomain(s.Opaque)
-	if err != nil {
-		return order, fmt.Errorf("%w: opaque: %v", allocator.ErrBadValue, err)
-	}
-	return allocator.OpaqueOrder(domain), nil
 }

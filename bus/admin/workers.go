@@ -1,10 +1,6 @@
 package admin
 
-import (
-	"time"
-
-	"github.com/leafbus/leafbus/snowflake"
-)
+import "time"
 
 // The requests and replies of leaf.admin.workers.
 type (
@@ -19,8 +15,16 @@ type (
 		Registry string   `json:"registry"` // kv or zookeeper
 		Workers  []Worker `json:"workers"`
 		Next     int64    `json:"next,omitempty"` // From of the next page; 0: this was the last
-		// Layout says what the bits of a snowflake mean. Older versions do not send it.
-		Layout snowflake.Layout `json:"layout,omitzero"`
+		Layout   Layout   `json:"layout"`
+	}
+	// Layout says what the bits of a snowflake mean. Package snowflake has the same type, with what can be done with it.
+	Layout struct {
+		Epoch        int64 `json:"epoch"`
+		TimeBits     int   `json:"time_bits"`
+		WorkerBits   int   `json:"worker_bits"`
+		SequenceBits int   `json:"sequence_bits"`
+		UnitMS       int64 `json:"unit_ms,omitempty"`
+		UnitBits     int   `json:"unit_bits,omitempty"`
 	}
 	// Worker is a worker ID and its holder.
 	Worker struct {

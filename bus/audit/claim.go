@@ -27,7 +27,7 @@ type claim struct {
 	at      int64  // Unix time in ns, by the clock of the generator
 	message uint64 // in the event stream; 0: the tag's record has the claim
 	node    string
-	cause   allocator.Cause
+	cause   string
 }
 
 func recorded(c allocator.Claim) claim {
@@ -105,7 +105,7 @@ func readClaims(
 		}
 		f(once(tags, name), claim{
 			Range: bus.Range{First: e.First, Last: e.Last}, at: event.Time.UnixNano(), message: message,
-			node: once(nodes, e.Node), cause: allocator.Cause(once(nodes, string(e.Cause))),
+			node: once(nodes, e.Node), cause: once(nodes, e.Cause),
 		}, nil, left)
 	}
 	return stream.Read(ctx, js, events.Stream, wire.RefillSubject+cmp.Or(tag, ">"), jetstream.DeliverAllPolicy, read)

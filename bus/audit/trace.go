@@ -9,6 +9,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/snowflake"
 )
 
 // What a trace finds.
@@ -39,9 +40,9 @@ type (
 		Node string    `json:"node"`
 		Time time.Time `json:"time"`
 		// First to Last is the range; 0 for a worker.
-		First bus.ID          `json:"first,omitempty"`
-		Last  bus.ID          `json:"last,omitempty"`
-		Cause allocator.Cause `json:"cause,omitempty"` // empty: not recorded
+		First bus.ID `json:"first,omitempty"`
+		Last  bus.ID `json:"last,omitempty"`
+		Cause string `json:"cause,omitempty"` // empty: not recorded
 		// Record is true if the tag's or worker's record shows the claim, and no event does.
 		Record bool `json:"record,omitempty"`
 	}
@@ -144,7 +145,7 @@ func (c TracedClaim) describe(order string) string {
 	cause := "its cause is no longer recorded: only the tag's record has this claim"
 	switch {
 	case !c.Record:
-		cause = "cause " + string(c.Cause)
+		cause = "cause " + c.Cause
 	case order == bus.OrderStrict:
 		cause = "the last claim of this strict tag"
 	}
@@ -171,7 +172,7 @@ func traceSnowflake(ctx context.Context, from Source, id bus.ID) (Trace, error) 
 	if err != nil {
 		return t, err
 	}
-	parts, err := page.Layout.Decode(int64(id))
+	parts, err := snowflake.Layout(page.Layout).Decode(int64(id))
 	if err != nil {
 		return t, err
 	}

@@ -36,7 +36,7 @@ func workers(t *testing.T, readings *int, records ...admin.Worker) Source {
 		Records: func(context.Context, string, func(Record)) error { return nil },
 		States:  func(context.Context) ([]admin.State, error) { return nil, nil },
 		Workers: func(_ context.Context, req admin.WorkersRequest) (admin.WorkersPage, error) {
-			page := admin.WorkersPage{Layout: snowflake.DefaultLayout()}
+			page := admin.WorkersPage{Layout: admin.Layout(snowflake.DefaultLayout())}
 			if req.From == 0 && req.Limit == 1 { // for the layout
 				return page, nil
 			}

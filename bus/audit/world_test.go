@@ -64,7 +64,7 @@ func (e *evidence) publish(msg *nats.Msg) {
 // refill publishes a refill event. Its time is id milliseconds after an instant.
 func (e *evidence) refill(tag, node string, first, last int64, id int) {
 	e.t.Helper()
-	body := events.Refill{Node: node, Tag: tag, First: first, Last: last, Step: 10, Cause: allocator.CauseDemand}
+	body := events.Refill{Node: node, Tag: tag, First: first, Last: last, Step: 10, Cause: "demand"}
 	e.publish(eventMessage("info.segment.refill", tag, id, wire.Encode(body)))
 }
 

@@ -3,9 +3,7 @@ package events
 import (
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 // The bodies of events. Node is the generator that published the event, except in [Lost] and its end. Fields that end
@@ -14,13 +12,14 @@ import (
 type (
 	// Refill is the body of leaf.segment.refill: a range was reserved.
 	Refill struct {
-		Node      string          `json:"node"`
-		Tag       string          `json:"tag"`
-		First     int64           `json:"first,string"` // of the range's IDs
-		Last      int64           `json:"last,string"`
-		Step      int64           `json:"step"` // as it is adapted to the demand
-		Cause     allocator.Cause `json:"cause"`
-		ElapsedMS float64         `json:"elapsed_ms"` // of the store's write
+		Node  string `json:"node"`
+		Tag   string `json:"tag"`
+		First int64  `json:"first,string"` // of the range's IDs
+		Last  int64  `json:"last,string"`
+		Step  int64  `json:"step"` // as it is adapted to the demand
+		// demand (requests waited), prefetch or batch (a large request)
+		Cause     string  `json:"cause"`
+		ElapsedMS float64 `json:"elapsed_ms"` // of the store's write
 	}
 	// RefillFailed is the body of the alert leaf.segment.refill_failed: the store refused a
 	// range, or did not answer. The generator retries.
@@ -60,9 +59,9 @@ type (
 		Seen  int64  `json:"seen,string"` // all IDs below are in use
 		// Action is advanced if the store was raised above Seen, and service goes on. It is dropped if two generators
 		// held one range: then an operator must look, because the IDs from First to Last may come twice.
-		Action allocator.Action `json:"action"`
-		First  int64            `json:"first,string,omitempty"`
-		Last   int64            `json:"last,string,omitempty"`
+		Action string `json:"action"`
+		First  int64  `json:"first,string,omitempty"`
+		Last   int64  `json:"last,string,omitempty"`
 	}
 	// RecordsUnavailable is the body of the alert leaf.records.unavailable: JetStream lost the installation's record or
 	// the records of all tags, somebody changed their bucket, or it cannot be written. Error says which.
@@ -96,12 +95,12 @@ type (
 	// ClockBackwards is the body of the alert leaf.clock.backwards: the clock is behind the
 	// last snowflake.
 	ClockBackwards struct {
-		Node     string           `json:"node"`
-		Worker   int64            `json:"worker"`
-		OffsetMS int64            `json:"offset_ms"` // how far it is behind
-		LastMS   int64            `json:"last_ms"`   // time of the last snowflake
-		NowMS    int64            `json:"now_ms"`
-		Action   snowflake.Action `json:"action"`
+		Node     string `json:"node"`
+		Worker   int64  `json:"worker"`
+		OffsetMS int64  `json:"offset_ms"` // how far it is behind
+		LastMS   int64  `json:"last_ms"`   // time of the last snowflake
+		NowMS    int64  `json:"now_ms"`
+		Action   string `json:"action"`
 	}
 	// ClockSkewed is the body of the alert leaf.clock.skewed: the clock stepped forward, and
 	// other generators disagree or there are none; or it is wrong at a start. One of RecordedMS and

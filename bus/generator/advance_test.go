@@ -119,7 +119,7 @@ func TestRestoreIsRaised(t *testing.T) {
 	}
 	testkit.Eventually(t, "the alerts", func() bool { return len(stream("leaf.segment.regressed")) == len(tags) })
 	for _, e := range stream("leaf.segment.regressed") {
-		if got := e.Body.(events.Regressed); got.Got != 1 || got.Seen != 1001 || got.Action != allocator.Advanced {
+		if got := e.Body.(events.Regressed); got.Got != 1 || got.Seen != 1001 || got.Action != string(allocator.Advanced) {
 			t.Errorf("the alert is %+v", got)
 		}
 	}

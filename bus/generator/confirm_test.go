@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -138,7 +139,7 @@ func TestLostGeneratorsAreNamed(t *testing.T) {
 	one.report(t, nc, "cut", "")
 	one.report(t, nc, "left", `,"gone":true`)
 	testkit.Eventually(t, "it is silent", func() bool { return !one.Hears("cut") })
-	pause := admin.TagSpec{Tag: "order", RulesChange: allocator.RulesChange{Paused: new(true)}}
+	pause := admin.TagSpec{Tag: "order", RulesChange: idspace.RulesChange{Paused: new(true)}}
 	got, err := admin.NewClient(nc).UpdateTag(t.Context(), pause)
 	if err != nil || !slices.Equal(got.Unheard, []string{"cut"}) {
 		t.Errorf("%+v, %v; want only cut to be named", got, err)

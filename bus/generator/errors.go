@@ -36,7 +36,7 @@ var reasons = []struct {
 	{allocator.ErrTagsLost, bus.StoreUnavailable},
 	{idspace.ErrBadTag, bus.BadTag},
 	{allocator.ErrBadCount, bus.BadRequest},
-	{allocator.ErrBadValue, bus.BadRequest},
+	{idspace.ErrBadValue, bus.BadRequest},
 	{allocator.ErrPaused, bus.Paused},
 	{allocator.ErrUnknownTag, bus.UnknownTag},
 	{allocator.ErrExists, bus.Exists},

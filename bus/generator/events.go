@@ -50,7 +50,7 @@ func allocatorEvent(node, store string, e allocator.Event) (kind, key string, bo
 	case allocator.Refilled:
 		ms := float64(e.Elapsed.Microseconds()) / 1000
 		return "segment.refill", e.Tag, events.Refill{
-			Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: e.Cause, ElapsedMS: ms}
+			Node: node, Tag: e.Tag, First: e.First, Last: e.Last, Step: e.Step, Cause: string(e.Cause), ElapsedMS: ms}
 	case allocator.RefillFailed:
 		return "segment.refill_failed", e.Tag, events.RefillFailed{
 			Node: node, Tag: e.Tag, Error: e.Err.Error(), Left: e.Left}
@@ -61,7 +61,7 @@ func allocatorEvent(node, store string, e allocator.Event) (kind, key string, bo
 			Node: node, Tag: e.Tag, Left: e.Left, Limit: e.Limit}
 	case allocator.Regressed:
 		return "segment.regressed", e.Tag, events.Regressed{
-			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: e.Action,
+			Node: node, Tag: e.Tag, Store: store, Got: e.Got, Seen: e.Seen, Action: string(e.Action),
 			First: e.InDoubt.First, Last: e.InDoubt.Last}
 	case allocator.Damaged:
 		return "tag.damaged", e.Tag, events.TagProblem{Node: node, Tag: e.Tag, Error: e.Err.Error()}
@@ -102,7 +102,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) (kind, about strin
 	switch e := e.(type) {
 	case snowflake.ClockBackwards:
 		return "clock.backwards", key(e.Worker), events.ClockBackwards{
-			Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: e.Action}
+			Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: string(e.Action)}
 	case snowflake.ClockSkewed:
 		body := events.ClockSkewed{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
 		if e.Peers == 0 {

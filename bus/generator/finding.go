@@ -97,14 +97,14 @@ func describe(kind string, body any) (severity admin.Severity, text string) {
 	case events.Regressed:
 		text = fmt.Sprintf("the store went backwards: it was at %d, and all IDs below %d are in use. It was raised, and "+
 			"service goes on", b.Got, b.Seen)
-		if b.Action == allocator.Dropped {
+		if b.Action == string(allocator.Dropped) {
 			severity = admin.Critical
 			text = fmt.Sprintf("two generators held one range: the IDs from %d to %d may come twice. Look for them in "+
 				"your data", b.First, b.Last)
 		}
 	case events.ClockBackwards:
 		text = fmt.Sprintf("its clock is %v behind its last snowflake, and requests wait", milliseconds(b.OffsetMS))
-		if b.Action == snowflake.Refused {
+		if b.Action == string(snowflake.Refused) {
 			severity = admin.Critical
 			text = fmt.Sprintf("its clock is %v behind its last snowflake, and requests are refused",
 				milliseconds(b.OffsetMS))

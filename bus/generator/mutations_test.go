@@ -160,7 +160,7 @@ func TestMutations(t *testing.T) {
 		{"a lost strict tag begins where nobody knows", "TestLostTagThatAnEventKnows", []edit{{"../../allocator/tags.go",
 			"(t.Order == Strict || onlyNew)", "onlyNew"}}},
 		{"a tag of the start with the name of a strict one stops all others", "TestTagOfTheStartOfAnotherKind", []edit{{"tagadmin.go",
-			"allocator.ErrBadValue, allocator.ErrConflict}", "allocator.ErrBadValue}"}}},
+			"idspace.ErrBadValue, allocator.ErrConflict}", "idspace.ErrBadValue}"}}},
 		{"a tag of the start without its row is left so", "TestTagOfTheStartGetsItsRow", []edit{{"tagadmin.go",
 			"		return t.alloc.Complete(ctx, s.Tag)\n", "		return nil\n"}}},
 		{"a lost tag of the start begins where its peers know it", "TestLostTagThatAPeerKnows", []edit{{"tagadmin.go",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
@@ -41,7 +42,7 @@ func TestPassAdmin(t *testing.T) {
 			return fmt.Errorf("%w: %w", allocator.ErrUncertain, allocator.ErrUnavailable)
 		},
 			code: "504", says: "generator one: "},
-		"refused":   {fail: func(context.Context) error { return allocator.ErrBadValue }, code: "400", says: "illegal value"},
+		"refused":   {fail: func(context.Context) error { return idspace.ErrBadValue }, code: "400", says: "illegal value"},
 		"both away": {fail: away, other: away, code: "503", says: ": order: the store is unavailable; generator "},
 	} {
 		t.Run(name, func(t *testing.T) {

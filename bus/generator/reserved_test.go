@@ -79,7 +79,7 @@ func TestReservedTwice(t *testing.T) {
 		body := e.Body.(events.Regressed)
 		nodes[body.Node] = true
 		body.Node = ""
-		want := events.Regressed{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: allocator.Dropped, First: 1,
+		want := events.Regressed{Tag: "order", Store: "kv", Got: 1, Seen: 1001, Action: string(allocator.Dropped), First: 1,
 			Last: 1000}
 		if body != want {
 			t.Errorf("the alert is %+v, want %+v", body, want)
@@ -125,7 +125,7 @@ func TestStoreWentBackwards(t *testing.T) {
 	})
 	alerts := stream("leaf.segment.regressed")
 	want := events.Regressed{Node: "stale", Tag: "order", Store: "mysql", Got: 1, Seen: 1001,
-		Action: allocator.Advanced}
+		Action: string(allocator.Advanced)}
 	if len(alerts) != 1 || alerts[0].Body != want {
 		t.Errorf("the alerts are %+v, want %+v", alerts, want)
 	}

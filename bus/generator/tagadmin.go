@@ -164,7 +164,7 @@ func newTag(req admin.TagSpec, maxStep int64) (tag allocator.Tag, err error) {
 	if req.Description != nil {
 		tag.Description = *req.Description
 	}
-	if tag.Order, err = req.Kind(); tag.Order == allocator.Strict {
+	if tag.Order, err = allocator.NewOrder(req.Order, req.Opaque); tag.Order == allocator.Strict {
 		tag.Step = 0
 	}
 	if req.Step != nil {
@@ -235,7 +235,7 @@ func (t *tagAdmin) ensureAll(ctx context.Context) error {
 
 // refusals are the errors of a tag of the start that another attempt would meet again.
 var refusals = []error{allocator.ErrDeleted, allocator.ErrDamaged, allocator.ErrNewer, allocator.ErrTagsLost,
-	allocator.ErrBadValue, allocator.ErrConflict}
+	idspace.ErrBadValue, allocator.ErrConflict}
 
 // ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted or that has lost
 // its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
@@ -288,7 +288,7 @@ func (t *tagAdmin) update(ctx context.Context, req admin.TagSpec) (admin.TagReco
 	}
 	changed, err := t.announce(ctx, "tag.updated", s)
 	t.publishEnding(was, s.Tag)
-	if err != nil && (change.MaxID != nil || change.RulesChange != (allocator.RulesChange{})) {
+	if err != nil && (change.MaxID != nil || change.RulesChange != (idspace.RulesChange{})) {
 		return admin.TagRecord{}, unconfirmed(err, "it may have happened: send it again")
 	}
 	return changed, nil

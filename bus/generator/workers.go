@@ -31,9 +31,10 @@ type workerAdmin struct {
 }
 
 func (w *workerAdmin) list(ctx context.Context, req admin.WorkersRequest) (admin.WorkersPage, error) {
-	page := admin.WorkersPage{Registry: w.cfg.RegistryKind, Layout: w.cfg.Snowflake.Layout, Workers: []admin.Worker{}}
+	layout := w.cfg.Snowflake.Layout
+	page := admin.WorkersPage{Registry: w.cfg.RegistryKind, Layout: admin.Layout(layout), Workers: []admin.Worker{}}
 	limit, err := pageLimit(req.Limit)
-	if n := page.Layout.Workers(); err == nil && req.From >= n {
+	if n := layout.Workers(); err == nil && req.From >= n {
 		err = badRequest("there is no worker %d: this installation has workers 0 to %d", req.From, n-1)
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -184,7 +185,7 @@ func claim(ctx context.Context, r *Records, tag string) (end int64, err error) {
 func opaqueTag(tb testing.TB, name string, d opaque.Domain) allocator.Tag {
 	tb.Helper()
 	order := allocator.OpaqueOrder(d)
-	rules, err := allocator.NewRules(allocator.RulesChange{}, order)
+	rules, err := allocator.NewRules(idspace.RulesChange{}, order)
 	if err != nil {
 		tb.Fatal(err)
 	}

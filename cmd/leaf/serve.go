@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
@@ -142,7 +143,7 @@ func (f *serveFlags) check() (err error) {
 		cli.Within("max-batch", f.config.MaxBatch, 1, allocator.LimitMaxBatch),
 		cli.Within("max-waiting", f.config.MaxWaiting, 1, allocator.LimitMaxWaiting),
 		cli.Within("max-step", f.config.MaxStep, 1, allocator.LimitStep),
-		cli.Within("outlast", f.config.Outlast, time.Second, allocator.LimitOutlast),
+		cli.Within("outlast", f.config.Outlast, time.Second, idspace.LimitOutlast),
 		checkReplicas(f.replicas),
 		cli.Within("events-max-bytes", f.eventsMaxBytes, 1<<20, 1<<50),
 		cli.Within("events-max-age", f.eventsMaxAge, time.Hour, 100*year),

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
@@ -105,7 +105,7 @@ func newTagSwitchCmd(verb, done string, paused bool, long string) *cobra.Command
 		Example:           "  leaf tag " + verb + " order",
 		ValidArgsFunction: f.CompleteTags(1),
 	}, done+" %s; it is at %d\n", func(s *cli.Session, tag string) (admin.TagRecord, error) {
-		change := allocator.RulesChange{Paused: &paused}
+		change := idspace.RulesChange{Paused: &paused}
 		return s.Admin.UpdateTag(s.Context(), admin.TagSpec{Tag: tag, RulesChange: change})
 	})
 }

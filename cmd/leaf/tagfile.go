@@ -88,7 +88,7 @@ func parseTagSpec(n *yaml.Node) (admin.TagSpec, error) {
 		return entry.TagSpec, fmt.Errorf("%s: a tag has no such field", field)
 	}
 	s := entry.TagSpec
-	order, err := s.Kind()
+	order, err := allocator.NewOrder(s.Order, s.Opaque)
 	err = cmp.Or(idspace.CheckTag(s.Tag), err)
 	if err == nil && s.Step != nil {
 		err = allocator.CheckStepOf(order, *s.Step, allocator.LimitStep)

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/idspace"
@@ -40,7 +39,7 @@ tags:
 	if s := specs[1]; s.Order != "strict" || *s.MaxID != 9007199254740993 || *s.Description != "" || *s.Paused || s.Step != nil || s.Limit != nil {
 		t.Errorf("as JSON %+v", s)
 	}
-	quota := allocator.Quota{PerSecond: 1000, Burst: 5000}
+	quota := idspace.Quota{PerSecond: 1000, Burst: 5000}
 	if s := specs[2]; *s.MaxID != 5 || *s.Step != 20 || *s.Description != "5" || *s.Quota != quota ||
 		time.Duration(*s.Outlast) != time.Hour || *s.Limit != 2147483647 {
 		t.Errorf("all fields are %+v", s)
@@ -52,7 +51,7 @@ tags:
 		t.Errorf("text is %+v", s)
 	}
 	for _, s := range specs[4:7] {
-		if *s.Quota != (allocator.Quota{}) || *s.Outlast != 0 || *s.Limit != 0 {
+		if *s.Quota != (idspace.Quota{}) || *s.Outlast != 0 || *s.Limit != 0 {
 			t.Errorf("rules to remove are %+v", s)
 		}
 	}
@@ -102,7 +101,7 @@ func TestExportIsRead(t *testing.T) {
 		{Tag: "a", MaxID: 1, Step: 5},
 		{Tag: "1e3", Order: bus.OrderStrict, MaxID: 1<<63 - 1, Description: "yes: #\n\x1b", TagRules: admin.TagRules{Paused: true, Limit: 7}},
 		{Tag: "true", MaxID: 3, Step: 9, TagRules: admin.TagRules{
-			Quota: allocator.Quota{PerSecond: 5, Burst: 6}, Outlast: allocator.Duration(90 * time.Minute)}},
+			Quota: idspace.Quota{PerSecond: 5, Burst: 6}, Outlast: idspace.Duration(90 * time.Minute)}},
 	}
 	var text bytes.Buffer
 	if err := writeTagFile(&text, tags); err != nil {

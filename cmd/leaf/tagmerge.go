@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // merge leaves in a spec what changes a tag, or changes nothing, and returns the changes in words. A generator does the
@@ -35,7 +35,7 @@ func merge(want *admin.TagSpec, is admin.TagRecord) (changes []string, err error
 		changes = append(changes, "description")
 	}
 	note(want.Quota != nil, "quota", is.Quota, func() any {
-		return allocator.Quota{PerSecond: want.Quota.PerSecond, Burst: cmp.Or(want.Quota.Burst, want.Quota.PerSecond)}
+		return idspace.Quota{PerSecond: want.Quota.PerSecond, Burst: cmp.Or(want.Quota.Burst, want.Quota.PerSecond)}
 	})
 	note(want.Paused != nil, "paused", is.Paused, func() any { return *want.Paused })
 	note(want.Outlast != nil, "outlast", is.Outlast, func() any { return *want.Outlast })
@@ -45,7 +45,7 @@ func merge(want *admin.TagSpec, is admin.TagRecord) (changes []string, err error
 
 // shown is the value of a field in a line for people.
 func shown(v any) string {
-	if q, ok := v.(allocator.Quota); ok && q.PerSecond > 0 {
+	if q, ok := v.(idspace.Quota); ok && q.PerSecond > 0 {
 		return fmt.Sprintf("%d/s burst %d", q.PerSecond, q.Burst)
 	}
 	if reflect.ValueOf(v).IsZero() && v != false {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
@@ -31,7 +31,7 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 		return nil
 	})
 	fs.Func("quota", "most `IDS/s` of all generators together, such as 1000/s, or none", func(text string) error {
-		q, err := allocator.ParseQuota(text)
+		q, err := idspace.ParseQuota(text)
 		if spec.Quota != nil { // --burst came first
 			q.Burst = spec.Quota.Burst
 		}
@@ -45,18 +45,18 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 				err = errors.New("want 1 or more")
 			}
 			if spec.Quota == nil {
-				spec.Quota = new(allocator.Quota)
+				spec.Quota = new(idspace.Quota)
 			}
 			spec.Quota.Burst = burst
 			return err
 		})
 	fs.Func("outlast", "`TIME` that IDs in memory should last, such as 15m, or none: as --outlast of leaf serve",
 		func(text string) error {
-			spec.Outlast = new(allocator.Duration)
+			spec.Outlast = new(idspace.Duration)
 			return spec.Outlast.UnmarshalText([]byte(text))
 		})
 	fs.Func("limit", "largest `ID`, such as 2147483647, or none", func(text string) error {
-		limit, err := allocator.ParseLimit(text)
+		limit, err := idspace.ParseLimit(text)
 		spec.Limit = &limit
 		return err
 	})

@@ -24,13 +24,16 @@ func goList(t *testing.T, args ...string) []string {
 // others is the template of packages that are not of the standard library.
 const others = "{{if not .Standard}}{{.ImportPath}}{{end}}"
 
-// A service that imports the client links the standard library, nats.go, what nats.go needs, and two small packages of ours.
+// A service that imports the client links the standard library, nats.go, what nats.go needs, and two small packages of ours. One
+// that follows events or changes tags links no server, no database and no files of generators either.
 func TestClientIsLight(t *testing.T) {
 	t.Parallel()
 	nats := []string{"github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
 		"github.com/klauspost/compress", "golang.org/x/"}
 	for pkg, ours := range map[string][]string{
-		"bus": {"bus", "bus/idspace", "bus/internal/wire"},
+		"bus":        {"bus", "bus/idspace", "bus/internal/wire"},
+		"bus/admin":  {"bus", "bus/admin", "bus/idspace", "bus/internal/wire"},
+		"bus/events": {"bus", "bus/admin", "bus/events", "bus/idspace", "bus/internal/wire"},
 	} {
 		for _, dep := range goList(t, "-deps", "-f", others, "./"+pkg) {
 			mine, ok := strings.CutPrefix(dep, module+"/")
