@@ -175,7 +175,7 @@ func TestWhatHedgesCost(t *testing.T) {
 }
 
 // One of three generators is frozen for 10 s: its share of the requests stays without an answer, and then all are
-// answered at once. No call fails, and few take long.
+// answered at once. No call fails, and few take long. In one of 150 runs all 13 requests of a call go to the frozen one.
 func TestFrozenGenerator(t *testing.T) {
 	random := allocatortest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestFrozenGenerator(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		all.Wait()
-		if failed.Load() > 0 || late.Load() > 5 {
+		if failed.Load() > 1 || late.Load() > 5 {
 			t.Errorf("of 10,000 calls %d failed, and %d took long; %+v", failed.Load(), late.Load(), c.Stats())
 		}
 	})
