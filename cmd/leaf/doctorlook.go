@@ -24,12 +24,6 @@ const (
 	replicaSilent = 3 * time.Second
 	// leaderAnswers is how long the leader of a stream may take for an answer.
 	leaderAnswers = 2 * time.Second
-
-	fixReplicas = "run at least three NATS servers with JetStream as one cluster (docs/operate.md). If they are one: " +
-		"nats stream edit NAME --replicas 3, for each stream"
-	fixSpread = "in a cluster, generators move to other servers within a minute; if not, give each the addresses of " +
-		"several servers (--server), and make sure that it can reach them"
-	runbook = "; see docs/runbook.md#"
 )
 
 // look is what the installation looks like at one moment, from outside.
@@ -38,8 +32,6 @@ type look struct {
 	streams []streamLook
 	cluster bool  // the NATS server is in one
 	err     error // the generators could not be asked
-
-	asked, answered time.Time
 }
 
 // streamLook is what the leader of a stream says of it, or why there is no answer.
@@ -52,14 +44,13 @@ type streamLook struct {
 // lookAround asks all generators and JetStream at the same time.
 func lookAround(ctx context.Context, c *admin.Client, js jetstream.JetStream) look {
 	names := kvstore.Streams()
-	l := look{streams: make([]streamLook, len(names)), asked: time.Now(), cluster: js.Conn().ConnectedClusterName() != ""}
+	l := look{streams: make([]streamLook, len(names)), cluster: js.Conn().ConnectedClusterName() != ""}
 	var asked sync.WaitGroup
 	for i, name := range names {
 		asked.Go(func() { l.streams[i] = lookAt(ctx, js, name) })
 	}
 	l.nodes, l.err = c.States(ctx)
 	asked.Wait()
-	l.answered = time.Now()
 	return l
 }
 
@@ -101,24 +92,22 @@ func (l look) stream(name string) *jetstream.StreamInfo {
 func (l look) findings(before look) []finding {
 	found := l.streamFindings(before)
 	if l.err != nil {
-		return append(found, finding{
-			Check: "generators", State: stateProblem, Found: l.err.Error(), stops: true})
+		return append(found, finding{Check: "generators", State: stateProblem, Found: l.err.Error(), stops: true,
+			never: errors.Is(l.err, nats.ErrPermissionViolation)})
 	}
-	return slices.Concat(found, l.causes(), l.unready(), l.alone())
+	return slices.Concat(found, l.causes(), l.alone())
 }
 
 // streamFindings groups what is wrong with the streams by what it is: a server that is away leaves all of them.
 func (l look) streamFindings(before look) (all []finding) {
+	names := make(map[string]string) // by what is wrong with these streams
 	add := func(f finding, name string) {
-		f.Check = "streams"
-		if i := slices.IndexFunc(all, func(g finding) bool { return g.what == f.Found }); i >= 0 {
-			all[i].Found = name + ", " + all[i].Found
-			return
+		if names[f.Found] += ", " + name; strings.Count(names[f.Found], ",") == 1 {
+			f.Check, f.stops = "streams", true
+			all = append(all, f)
 		}
-		f.what, f.Found, f.stops = f.Found, name+": "+f.Found, true
-		all = append(all, f)
 	}
-	for i, s := range slices.Backward(l.streams) {
+	for i, s := range l.streams {
 		switch {
 		case s.err != nil:
 			f := jetStreamFinding(s.err)
@@ -129,8 +118,9 @@ func (l look) streamFindings(before look) (all []finding) {
 		case s.info == nil:
 		case s.info.Config.Replicas < leastReplicas:
 			f := finding{Found: fmt.Sprintf("kept by %d of the three servers that it needs", s.info.Config.Replicas),
-				Fix: fixReplicas, never: true}
-			if l.cluster && !found(l.nodes, "replicas.few") {
+				Fix: "run at least three NATS servers with JetStream as one cluster (docs/operate.md). If they are one: " +
+					"nats stream edit NAME --replicas 3, for each stream", never: true}
+			if l.cluster {
 				f.State = stateWarning
 			}
 			add(f, s.name)
@@ -141,12 +131,10 @@ func (l look) streamFindings(before look) (all []finding) {
 			}
 		}
 	}
+	for i, f := range all {
+		all[i].Found = strings.TrimPrefix(names[f.Found], ", ") + ": " + f.Found
+	}
 	return all
-}
-
-// found reports whether a generator has a finding of a kind.
-func found(nodes []admin.State, kind string) bool {
-	return slices.ContainsFunc(admin.Causes(nodes), func(c admin.Cause) bool { return c.Kind == kind })
 }
 
 // jetStreamFinding says why JetStream does not answer, and what to do.
@@ -155,7 +143,8 @@ func jetStreamFinding(err error) finding {
 	api, _ := errors.AsType[*jetstream.APIError](err)
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
-		f.Fix = "run leaf doctor as the user of the generators (SECURITY.md#followers-auditors-generators)"
+		f.never, f.Fix = true, "run leaf doctor as the user of the generators "+
+			"(SECURITY.md#followers-auditors-generators), or --wait as one who may publish to $JS.API.STREAM.INFO.*"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
 		f.Found = "no server answers for JetStream: " + f.Found
@@ -182,9 +171,7 @@ func replicaLacks(info, before *jetstream.StreamInfo) (lacks []string) {
 	}
 	for _, r := range cluster.Replicas {
 		switch {
-		case r.Offline:
-			lacks = append(lacks, fmt.Sprintf("replica %s is offline", r.Name))
-		case r.Active > replicaSilent:
+		case r.Offline, r.Active > replicaSilent:
 			lacks = append(lacks, fmt.Sprintf("replica %s is silent", r.Name))
 		case r.Pending:
 			lacks = append(lacks, fmt.Sprintf("replica %s has not joined yet", r.Name))
@@ -200,40 +187,37 @@ func replicaLacks(info, before *jetstream.StreamInfo) (lacks []string) {
 	return lacks
 }
 
-// causes returns what the generators find, one line a cause.
+// causes returns what the generators find, one line a cause, and the generators that are not ready for no such cause.
 func (l look) causes() (found []finding) {
 	for _, c := range admin.Causes(l.nodes) {
+		if c.Kind == "replicas.few" { // which the look at the streams has
+			continue
+		}
 		first := c.Findings[0]
-		about, nodes := "", make([]string, len(c.Findings))
+		nodes := make([]string, len(c.Findings))
 		for i, f := range c.Findings {
 			nodes[i] = f.Node
 		}
+		about := strings.Join(nodes, ", ")
 		if n := first.Count; n > 0 {
-			about = " about " + strings.Join(first.Keys, ", ")
+			about += " about " + strings.Join(first.Keys, ", ")
 			if more := n - len(first.Keys); more > 0 {
 				about += fmt.Sprintf(" and %d more", more)
 			}
 		}
-		f := finding{Check: c.Kind, State: stateProblem, Found: strings.Join(nodes, ", ") + about + ": " + first.Message,
-			Fix: first.Do + runbook + strings.ReplaceAll(c.Kind, ".", "")}
+		f := finding{Check: c.Kind, State: stateProblem, Found: about + ": " + first.Message,
+			Fix: first.Do + "; see docs/runbook.md#" + strings.ReplaceAll(c.Kind, ".", "")}
 		if c.Severity == admin.Warning {
 			f.State = stateWarning
 		}
 		found = append(found, f)
 	}
-	return found
-}
-
-// unready returns the generators that lack something. doctor prints those of which no cause says why.
-func (l look) unready() (found []finding) {
 	for _, s := range l.nodes {
-		explained := slices.ContainsFunc(s.Findings, func(f admin.Finding) bool { return f.Severity != admin.Warning })
 		for _, part := range s.Missing {
-			f := finding{Check: "generators", State: stateProblem, stops: true,
-				Found: fmt.Sprintf("%s lacks its %s: %s", s.Node, part, s.Reasons[part]),
-				Fix:   "docs/runbook.md#leafcannotserve"}
-			if explained {
-				f.State = ""
+			f := finding{Check: "generators", stops: true, Fix: "docs/runbook.md#leafcannotserve",
+				Found: fmt.Sprintf("%s lacks its %s: %s", s.Node, part, s.Reasons[part])}
+			if len(s.Findings) == 0 {
+				f.State = stateProblem
 			}
 			found = append(found, f)
 		}
@@ -241,51 +225,29 @@ func (l look) unready() (found []finding) {
 	return found
 }
 
-// alone returns why a service depends on one machine.
+// alone returns why a service depends on one machine. That only keeps machines from stopping: it may be meant so.
 func (l look) alone() (found []finding) {
 	if len(l.nodes) == 0 {
 		return []finding{{Check: "generators", State: stateProblem, Found: "no generator answers",
 			Fix: "start some with leaf serve, on at least two machines", stops: true}}
 	}
-	for _, service := range []struct {
-		name string
-		can  func(admin.State) bool
-	}{
-		{"segments", func(s admin.State) bool { return s.Segment }},
-		{"snowflakes", func(s admin.State) bool { return s.Snowflake }},
-	} {
-		able := slices.DeleteFunc(slices.Clone(l.nodes), func(s admin.State) bool { return !service.can(s) })
-		f := finding{Check: "generators", stops: true, Fix: "start another generator on another machine"}
-		switch server := common(able); {
-		case len(able) == 0:
-			f.Found = "no generator can answer with " + service.name
-		case len(able) == 1:
-			f.Found = "only " + able[0].Node + " can answer with " + service.name
-		case server != "":
-			f.Found = fmt.Sprintf("all generators that can answer with %s (%s) use the NATS server %s: while it hangs, every "+
-				"call fails", service.name, names(able), server)
-			f.Fix = fixSpread
-			if l.cluster {
-				f.State = stateWarning
-			}
-		default:
-			continue
+	for _, name := range []string{"segments", "snowflakes"} {
+		able := slices.DeleteFunc(slices.Clone(l.nodes), func(s admin.State) bool {
+			return name == "segments" && !s.Segment || name == "snowflakes" && !s.Snowflake
+		})
+		servers := make(map[string]bool)
+		for _, s := range able {
+			servers[cmp.Or(s.Server, s.Address)] = true
 		}
-		found = append(found, f)
+		if len(able) < 2 || len(servers) < 2 {
+			found = append(found, finding{Check: "generators", stops: true,
+				Found: fmt.Sprintf("generators that can answer with %s: %d (%s), at %d NATS servers", name, len(able),
+					names(able), len(servers)),
+				Fix: "start another generator on another machine. In a cluster, generators move to other servers within a " +
+					"minute; if not, give each the addresses of several (--server), and make sure that it can reach them"})
+		}
 	}
 	return found
-}
-
-// common returns the NATS server that all generators use; empty: they use several.
-func common(nodes []admin.State) (server string) {
-	for i, s := range nodes {
-		if at := cmp.Or(s.Server, s.Address); i == 0 {
-			server = at
-		} else if at != server {
-			return ""
-		}
-	}
-	return server
 }
 
 func names(nodes []admin.State) string {

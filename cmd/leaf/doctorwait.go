@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -23,46 +22,37 @@ const (
 	// cluster, which takes 4 to 9 s.
 	startsFor = 15 * time.Second
 	lookEvery = 500 * time.Millisecond
-
-	// waitDefault is the wait of a --wait without a time.
-	waitDefault = "5m0s"
 )
 
 // await waits until any one machine may stop.
-func (d *doctor) await(cmd *cobra.Command) error {
-	if d.wait <= 0 {
-		return cli.Usagef("--wait must be above zero, not %v", d.wait)
+func (d *doctor) await(cmd *cobra.Command, most time.Duration) error {
+	if most <= 0 {
+		return cli.Usagef("--wait must be above zero, not %v", most)
 	}
-	return d.Client.Run(cmd, func(s *cli.Session) error {
+	return d.Run(cmd, func(s *cli.Session) error {
 		shown := make(map[string]bool)
-		last, found, err := await(s.Context(), d.wait, func(ctx context.Context) (look, error) {
+		last, found, err := await(s.Context(), most, func(ctx context.Context) (look, error) {
 			ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 			defer cancel()
-			l := lookAround(ctx, s.Admin, s.JS)
 			if s.NC.IsClosed() {
-				return l, errors.New("the connection to NATS was lost, and no server of --server answers")
+				return look{}, errors.New("the connection to NATS was lost, and no server of --server answers")
 			}
-			return l, l.denied()
+			return lookAround(ctx, s.Admin, s.JS), nil
 		}, func(found []finding) {
 			now := make(map[string]bool)
 			for _, f := range found {
 				if now[f.Found] = true; !shown[f.Found] {
-					fmt.Fprintln(cmd.ErrOrStderr(), "waiting: "+cli.Safe(f.Found)+". Fix: "+f.Fix)
+					fmt.Fprintf(cmd.ErrOrStderr(), "waiting: %v\n", f)
 				}
 			}
 			shown = now
 		})
-		switch {
-		case s.JSON:
-			state := stateOK
-			for i := range found {
-				found[i].State, state = stateProblem, stateProblem
-			}
-			return errors.Join(err, cli.PrintJSON(s.Out(), diagnosis{state, append([]finding{}, found...)}))
-		case err != nil:
-			return err
+		if err == nil && !s.JSON {
+			_, err = fmt.Fprintln(s.Out(), "any one machine may stop. Generators: "+cli.Safe(names(last.nodes)))
 		}
-		_, err = fmt.Fprintln(s.Out(), "any one machine may stop. Generators: "+cli.Safe(names(last.nodes)))
+		if s.JSON {
+			err = errors.Join(err, printFindings(s.Out(), found, true))
+		}
 		return err
 	})
 }
@@ -77,93 +67,75 @@ func await(
 	var well time.Time // since then nothing keeps a machine, and nothing has changed
 	for shape := ""; ; {
 		now, err := lookAround(ends)
-		switch {
-		case err != nil && ends.Err() == nil:
-			return now, found, err
-		case ends.Err() != nil && last.streams != nil: // this look was cut short
-			return last, found, gaveUp(ctx, most, last, found)
+		if ends.Err() == nil || last.streams == nil { // else this look was cut short
+			if err != nil {
+				return now, found, err
+			}
+			found = slices.DeleteFunc(now.findings(last), func(f finding) bool { return !f.stops })
+			for i := range found {
+				found[i].State = stateProblem
+			}
+			last = now
+			if s := now.shape(); len(found) > 0 {
+				shape = ""
+			} else if s != shape {
+				well, shape = time.Now(), s
+			}
+			if len(found) == 0 && time.Since(well) >= now.settles() {
+				return now, nil, nil
+			}
+			report(found)
 		}
-		found = slices.DeleteFunc(now.findings(last), func(f finding) bool { return !f.stops })
-		last = now
-		at := time.Now()
-		if s := now.shape(); len(found) > 0 {
-			shape = ""
-		} else if s != shape {
-			well, shape = at, s
-		}
+		why := fmt.Sprintf("after %v", most)
 		switch {
-		case len(found) == 0 && at.Sub(well) >= now.settles():
-			return last, nil, nil
 		case slices.ContainsFunc(found, func(f finding) bool { return f.never }):
-			return last, found, fmt.Errorf("no machine may stop, and waiting does not help:\n%s", help(found))
+			why = "waiting does not help"
+		case ctx.Err() != nil:
+			why = "interrupted"
+		case ends.Err() == nil:
+			select {
+			case <-ends.Done():
+			case <-time.After(lookEvery):
+			}
+			continue
 		}
-		report(found)
-		select {
-		case <-ends.Done():
-			return last, found, gaveUp(ctx, most, last, found)
-		case <-time.After(lookEvery):
+		text := why + ": no machine may stop yet"
+		for _, f := range found {
+			text += fmt.Sprintf("\n  %v", f)
 		}
+		return last, found, errors.New(text)
 	}
-}
-
-// gaveUp returns the error of a wait that was interrupted or took too long.
-func gaveUp(ctx context.Context, most time.Duration, last look, found []finding) error {
-	why := "interrupted"
-	if ctx.Err() == nil {
-		why = fmt.Sprintf("after %v", most)
-	}
-	if len(found) == 0 {
-		return fmt.Errorf("%s: nothing is wrong, but not yet for %v: give a longer --wait", why, last.settles())
-	}
-	return fmt.Errorf("%s: no machine may stop:\n%s", why, help(found))
-}
-
-// help says what keeps the machines, and what to do.
-func help(found []finding) string {
-	var lines []string
-	for _, f := range found {
-		lines = append(lines, "  "+cli.Safe(f.Found))
-		if f.Fix != "" {
-			lines = append(lines, "    "+f.Fix)
-		}
-	}
-	return strings.Join(lines, "\n")
-}
-
-// denied returns an error if the user of NATS may not ask.
-func (l look) denied() error {
-	if errors.Is(l.err, nats.ErrPermissionViolation) {
-		return l.err
-	}
-	for _, s := range l.streams {
-		if errors.Is(s.err, nats.ErrPermissionViolation) {
-			return fmt.Errorf("this user of NATS may not ask for the streams of Leafbus: %w: let it publish to "+
-				"$JS.API.STREAM.INFO.* and hear the answers, or give another user", s.err)
-		}
-	}
-	return nil
 }
 
 // settles returns how long nothing may change until any one machine may stop. A server with an empty disk may count as
 // current before it has copied the state. An embedded one is current when its generator says so. If no generator
 // answers there, it may be starting.
 func (l look) settles() time.Duration {
-	answers := make(map[string]bool)
-	embedded := false
+	answers, embedded := make(map[string]bool), false
 	for _, s := range l.nodes {
 		answers[s.Server] = true
 		embedded = embedded || s.Embedded
 	}
 	for _, s := range l.streams {
-		if !embedded || s.info == nil || s.info.Cluster == nil {
-			continue
-		}
-		if !answers[s.info.Cluster.Leader] ||
-			slices.ContainsFunc(s.info.Cluster.Replicas, func(r *jetstream.PeerInfo) bool { return !answers[r.Name] }) {
-			return startsFor
+		for _, server := range serversOf(s.info) {
+			if embedded && !answers[server] {
+				return startsFor
+			}
 		}
 	}
 	return settleFor
+}
+
+// serversOf returns the servers that keep a stream, the leader first; none without a cluster.
+func serversOf(info *jetstream.StreamInfo) (servers []string) {
+	if info == nil || info.Cluster == nil {
+		return nil
+	}
+	servers = append(servers, info.Cluster.Leader)
+	for _, r := range info.Cluster.Replicas {
+		servers = append(servers, r.Name)
+	}
+	return servers
 }
 
 // shape is what must stay the same until any one machine may stop: who is there, and who leads.
@@ -173,14 +145,7 @@ func (l look) shape() string {
 		fmt.Fprintln(&b, s.Node, s.Started, s.Server, s.Address)
 	}
 	for _, s := range l.streams {
-		fmt.Fprint(&b, s.name)
-		if s.info != nil && s.info.Cluster != nil {
-			fmt.Fprint(&b, " ", s.info.Cluster.Leader)
-			for _, r := range s.info.Cluster.Replicas {
-				fmt.Fprint(&b, " ", r.Name)
-			}
-		}
-		fmt.Fprintln(&b)
+		fmt.Fprintln(&b, s.name, serversOf(s.info))
 	}
 	return b.String()
 }

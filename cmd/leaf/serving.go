@@ -156,20 +156,6 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	return together(ctx, stop, s.awaitRestart, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
 }
 
-// checkOnly looks at what a start needs, as leaf doctor does, and starts nothing.
-func (s *serving) checkOnly() (err error) {
-	d := doctor{mayBeFirst: true, doctorFlags: &doctorFlags{
-		Client: cli.Client{Conn: s.conn}, mysql: s.mysql, zookeeper: s.zookeeper, dataDir: s.dataDir}}
-	defer func() { err = errors.Join(err, s.close()) }()
-	d.examine(s.cmd.Context(), "ports", func(ctx context.Context, _ *slog.Logger) (string, error) {
-		return "the addresses of NATS and HTTP can be used", s.takePorts(ctx)
-	})
-	if err := d.examineAll(s.cmd, !s.embed); err != nil {
-		return err
-	}
-	return d.conclude(s.cmd)
-}
-
 // tlsConfig is that of HTTP; nil: no TLS.
 func (s *serving) tlsConfig() *tls.Config {
 	if s.cert.get() == nil {
