@@ -78,8 +78,8 @@ func TestAnswers(t *testing.T) {
 		stdout, stderr string
 	}{
 		{"tag advance --all", cli.ExitFailed, lines, "warning: these generators fell silent in the last hour: n1, n2."},
-		{"tag advance --all", cli.ExitFailed, lines, "not served stay as they are: 1"},
-		{"tag advance --all", cli.ExitFailed, lines, "leaf: 1 of 3 tags were not advanced:\nz: damaged"},
+		{"tag advance --all", cli.ExitFailed, lines, "not served are left out: 1"},
+		{"tag advance --all", cli.ExitFailed, lines, "leaf: 1 of 3 tags were not advanced (--json lists all):\nz: "},
 		{"tag advance --all --json", cli.ExitFailed, `"failed":[{"tag":"z","error":"`, "1 of 3"},
 		{"tag advance order a", cli.ExitOK, "order 5001 → 12000\na 7 unchanged\n", ""},
 		{"workers release 7 --yes", cli.ExitFailed, "", "worker 7 may have been released"},

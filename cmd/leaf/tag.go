@@ -53,37 +53,6 @@ func tagCommand(
 	})
 }
 
-func newTagListCmd() *cobra.Command {
-	var f cli.Client
-	var req admin.PageRequest
-	cmd := f.Command(&cobra.Command{
-		Use:     "list",
-		Aliases: []string{"ls"},
-		Short:   "List the tags and how far they are",
-		Long: `List the tags and how far they are, sorted by name. OPAQUE is the domain of an opaque
-tag, whose MAX_ID is a number and no ID.`,
-		Example: `  leaf tag list
-  leaf tag list --prefix shop. --json
-  leaf tag list --contains refund`,
-	}, func(s *cli.Session, _ []string) error {
-		all, err := allTags(s.Context(), s.Admin, req)
-		if err != nil {
-			return err
-		}
-		return s.Print(all, func(w io.Writer) error {
-			for _, t := range all.Unserved {
-				t.Description = "NOT SERVED: " + t.Problem
-				all.Tags = append(all.Tags, t.TagRecord)
-			}
-			return printTags(w, all.Tags...)
-		})
-	})
-	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
-	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags with `TEXT` anywhere in the name; upper and "+
-		"lower case differ")
-	return cmd
-}
-
 func newTagShowCmd() *cobra.Command {
 	var f cli.Client
 	return tagCommand(&f, &cobra.Command{
@@ -108,4 +77,33 @@ func newTagSwitchCmd(verb, done string, paused bool, long string) *cobra.Command
 		change := idspace.RulesChange{Paused: &paused}
 		return s.Admin.UpdateTag(s.Context(), admin.TagSpec{Tag: tag, RulesChange: change})
 	})
+}
+
+func newTagRmCmd() *cobra.Command {
+	var f cli.Client
+	var yes bool
+	cmd := tagCommand(&f, &cobra.Command{
+		Use:     "rm TAG",
+		Aliases: []string{"delete", "remove"},
+		Short:   "Delete a tag",
+		Long: `Delete a tag: requests for it are refused from now on. If you create a tag of that
+name again, it continues above the IDs of the deleted one.`,
+		Example: `  leaf tag rm order
+  leaf tag rm order --yes`,
+		ValidArgsFunction: f.CompleteTags(1),
+	}, "deleted %s; its max_id was %d\n", func(s *cli.Session, tag string) (t admin.TagRecord, err error) {
+		if !yes {
+			if t, err = s.Admin.Tag(s.Context(), tag); err != nil {
+				return t, err
+			}
+			question := fmt.Sprintf("After the deletion, requests for %s are refused. Its max_id is %d.\n"+
+				"Type the name of the tag to delete, %[1]s: ", t.Tag, t.MaxID)
+			if err := cli.Confirm(s.Cmd, question, t.Tag); err != nil {
+				return t, err
+			}
+		}
+		return s.Admin.DeleteTag(s.Context(), tag)
+	})
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,15 +15,9 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/cli"
 )
-
-// applyFlags say which file to apply.
-type applyFlags struct {
-	cli.Client
-	file          string
-	dryRun, force bool
-}
 
 // applied is what leaf tag apply did to a tag, or would do.
 type applied struct {
@@ -40,12 +36,14 @@ type applications struct {
 	tagFailures
 
 	created int
-	unheard []string
+	force   bool
 }
 
 func newTagApplyCmd() *cobra.Command {
-	var f applyFlags
+	var f cli.Client
+	var file string
 	var specs []admin.TagSpec
+	all := applications{Tags: []applied{}, tagFailures: tagFailures{Failed: []failedTag{}}}
 	cmd := f.Command(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Create and change the tags of a file",
@@ -53,52 +51,50 @@ func newTagApplyCmd() *cobra.Command {
 the file leaves out stays as it is, and "none" or 0 removes quota, outlast and limit. A
 max_id is never lowered, and no tag is deleted. The whole file is read first: if a line
 is wrong, nothing changes. docs/tags.md has the fields:
-
   tags:
     - {tag: order, step: 20000, quota: 1000/s}
     - {tag: invoice, order: strict, max_id: 7000001}`,
 		Example: `  leaf tag apply -f tags.yaml --dry-run
   leaf tag apply -f tags.yaml
   leaf tag export | ssh other leaf tag apply -f -`,
-	}, func(s *cli.Session, _ []string) error { return f.run(s, specs) })
-	cmd.Flags().StringVarP(&f.file, "file", "f", "", "`FILE` with the tags; - is the standard input")
-	cmd.Flags().BoolVar(&f.force, "force", false, "also if most IDs of a tag are lost: see docs/tags.md#typos")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "change nothing: print what would be done")
-	cmd.PreRunE = func(cmd *cobra.Command, _ []string) (err error) {
-		specs, err = f.read(cmd.InOrStdin()) // before anything is asked of a generator
-		return err
-	}
+		PreRunE: func(cmd *cobra.Command, _ []string) (err error) { // before anything is asked of a generator
+			from := cmd.InOrStdin()
+			if file == "" {
+				return errors.New("-f is missing: it names the file with the tags, - for the standard input")
+			}
+			if file != "-" {
+				opened, err := os.Open(file)
+				if err != nil {
+					return fmt.Errorf("-f: %w", err)
+				}
+				defer opened.Close()
+				from = opened
+			}
+			if specs, err = readTagFile(from); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+			return nil
+		},
+	}, func(s *cli.Session, _ []string) error { return all.run(s, specs) })
+	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` with the tags; - is the standard input")
+	cmd.Flags().BoolVar(&all.force, "force", false, "also if most IDs of a tag are lost: see docs/tags.md#typos")
+	cmd.Flags().BoolVar(&all.DryRun, "dry-run", false, "change nothing: print what would be done")
 	return cmd
 }
 
-func (f *applyFlags) read(stdin io.Reader) ([]admin.TagSpec, error) {
-	from, name := stdin, "the standard input"
-	switch f.file {
-	case "":
-		return nil, errors.New("-f is missing: it names the file with the tags, - for the standard input")
-	case "-":
-	default:
-		file, err := os.Open(f.file)
-		if err != nil {
-			return nil, fmt.Errorf("-f: %w", err)
-		}
-		defer file.Close()
-		from, name = file, f.file
+func (all *applications) run(s *cli.Session, specs []admin.TagSpec) error {
+	var unheard []string
+	format, prefix, done := "%d tags: %d created, %d changed, %d unchanged, %d failed\n", "", "d"
+	if all.DryRun {
+		format = "nothing was done. %d tags: %d to create, %d to change, %d unchanged, %d would fail\n"
+		prefix, done = "would ", ""
 	}
-	specs, err := readTagFile(from)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return specs, nil
-}
-
-func (f *applyFlags) run(s *cli.Session, specs []admin.TagSpec) error {
-	all := applications{Tags: []applied{}, DryRun: f.dryRun, tagFailures: newTagFailures()}
-	err := forMany(s, specs, func(ctx context.Context, want admin.TagSpec) (applied, error) {
-		want.Force = f.force
-		return f.apply(ctx, s.Admin, want)
+	err := forMany(s.Context(), specs, func(ctx context.Context, want admin.TagSpec) (applied, error) {
+		want.Force = all.force
+		return all.apply(ctx, s.Admin, want)
 	}, func(want admin.TagSpec, a applied, err error) error {
-		all.unheard = append(all.unheard, a.unheard...)
+		unheard = append(unheard, a.unheard...)
+		verb := prefix + "change" + done
 		switch {
 		case err != nil:
 			all.add(want.Tag, err)
@@ -108,88 +104,96 @@ func (f *applyFlags) run(s *cli.Session, specs []admin.TagSpec) error {
 			return nil
 		case a.Created:
 			all.created++
+			verb = prefix + "create" + done
 		}
 		all.Tags = append(all.Tags, a)
 		if s.JSON {
 			return nil
 		}
-		_, err = fmt.Fprintln(s.Out(), a.line(f.dryRun))
+		line := strings.TrimSuffix(verb+" "+a.Tag+": "+strings.Join(a.Changes, ", "), ": ")
+		_, err = fmt.Fprintln(s.Out(), cli.Safe(line))
 		return err
 	})
-	warnUnheard(s, all.unheard)
+	warnUnheard(s, unheard)
 	if err == nil {
-		err = s.Print(all, func(w io.Writer) error { _, err := fmt.Fprintln(w, all.summary()); return err })
+		err = s.Print(all, func(w io.Writer) error {
+			changed := len(all.Tags) - all.created
+			_, err := fmt.Fprintf(w, format, len(all.Tags)+all.Unchanged+len(all.Failed), all.created, changed,
+				all.Unchanged, len(all.Failed))
+			return err
+		})
 	}
-	switch {
+	return cmp.Or(err, all.end(s.Context(), "applied", len(all.Tags)+all.Unchanged, len(specs)))
+}
+
+// apply makes a tag as the file wants it.
+func (all *applications) apply(ctx context.Context, c *admin.Client, want admin.TagSpec) (a applied, err error) {
+	a.Tag = want.Tag
+	var done admin.TagRecord
+	is, err := c.Tag(ctx, want.Tag)
+	switch a.Created = errors.Is(err, bus.UnknownTag); {
+	case a.Created && all.DryRun:
+		return a, nil
+	case a.Created:
+		done, err = c.CreateTag(ctx, want)
 	case err != nil:
-		return err
-	case s.Context().Err() != nil:
-		return fmt.Errorf("interrupted: %d of %d tags were applied. Apply the file again",
-			len(all.Tags)+all.Unchanged, len(specs))
-	}
-	return all.error("applied", len(specs))
-}
-
-// summary is the last line.
-func (all *applications) summary() string {
-	format := "%d tags: %d created, %d changed, %d unchanged, %d failed"
-	if all.DryRun {
-		format = "nothing was done. %d tags: %d to create, %d to change, %d unchanged, %d would fail"
-	}
-	done, failed := len(all.Tags), len(all.Failed)
-	return fmt.Sprintf(format, done+all.Unchanged+failed, all.created, done-all.created, all.Unchanged, failed)
-}
-
-// line says what was done to a tag.
-func (a applied) line(dryRun bool) string {
-	word := map[bool]string{true: "created", false: "changed"}[a.Created]
-	if dryRun {
-		word = "would " + strings.TrimSuffix(word, "d")
-	}
-	if len(a.Changes) == 0 {
-		return word + " " + a.Tag
-	}
-	return cli.Safe(word + " " + a.Tag + ": " + strings.Join(a.Changes, ", "))
-}
-
-// apply makes a tag as the file wants it. It reads the tag again if somebody else changed it in between.
-func (f *applyFlags) apply(ctx context.Context, c *admin.Client, want admin.TagSpec) (a applied, err error) {
-	for range 3 {
-		a = applied{Tag: want.Tag}
-		var done admin.TagRecord
-		moved := false // max_id, by somebody else: or it is a typo
-		is, missing := c.Tag(ctx, want.Tag)
-		switch a.Created = errors.Is(missing, bus.UnknownTag); {
-		case a.Created && f.dryRun:
-			return a, nil
-		case a.Created:
-			done, err = c.CreateTag(ctx, want)
-		case missing != nil:
-			return a, missing
-		default:
-			update := want
-			if a.Changes, err = merge(&update, is); err != nil || len(a.Changes) == 0 {
-				return a, err
-			}
-			if f.dryRun {
-				return a, f.checkLoss(update, is)
-			}
-			done, err = c.UpdateTag(ctx, update)
-			moved = errors.Is(err, bus.Conflict) && update.MaxID != nil
+		return a, err
+	default:
+		if a.Changes, err = merge(&want, is); err != nil || len(a.Changes) == 0 {
+			return a, err
 		}
-		a.unheard = done.Unheard
-		if !errors.Is(err, bus.Exists) && !errors.Is(err, bus.UnknownTag) && !moved {
-			break
+		if all.DryRun && !want.Force {
+			was := allocator.Tag{MaxID: int64(is.MaxID), Rules: allocator.Rules{Limit: int64(is.Limit)}}
+			return a, was.CheckLoss(allocator.Change{MaxID: (*int64)(want.MaxID), RulesChange: want.RulesChange})
+		}
+		if !all.DryRun {
+			done, err = c.UpdateTag(ctx, want)
 		}
 	}
+	a.unheard = done.Unheard
 	return a, err
 }
 
-// checkLoss returns the error of a change that needs --force.
-func (f *applyFlags) checkLoss(u admin.TagSpec, is admin.TagRecord) error {
-	if f.force {
-		return nil
+// merge leaves in a spec what changes a tag, or changes nothing, and returns the changes in words. A generator does the
+// rest, as for leaf tag set.
+func merge(want *admin.TagSpec, is admin.TagRecord) (changes []string, err error) {
+	if order := cmp.Or(is.Order, bus.OrderTrend); want.Order != "" && want.Order != order {
+		return nil, fmt.Errorf("its order is %s, for life: give the %s tag another name", order, want.Order)
 	}
-	was := allocator.Tag{MaxID: int64(is.MaxID), Rules: allocator.Rules{Limit: int64(is.Limit)}}
-	return was.CheckLoss(allocator.Change{MaxID: (*int64)(u.MaxID), RulesChange: u.RulesChange})
+	if want.Opaque != "" && want.Opaque != is.Opaque {
+		domain := cmp.Or(is.Opaque, "none")
+		return nil, fmt.Errorf("its domain is %s, for life: give the opaque tag another name", domain)
+	}
+	want.Order, want.Opaque = "", ""
+	note := func(given bool, field string, was any, wanted func() any) {
+		if given && was != wanted() {
+			changes = append(changes, fmt.Sprintf("%s %s → %s", field, shown(was), shown(wanted())))
+		}
+	}
+	if want.MaxID != nil && *want.MaxID <= is.MaxID {
+		want.MaxID = nil // it is never lowered, and the same one would cost what generators have in memory
+	}
+	note(want.MaxID != nil, "max_id", is.MaxID, func() any { return *want.MaxID })
+	note(want.Step != nil, "step", is.Step, func() any { return *want.Step })
+	if want.Description != nil && *want.Description != is.Description {
+		changes = append(changes, "description")
+	}
+	note(want.Quota != nil, "quota", is.Quota, func() any {
+		return idspace.Quota{PerSecond: want.Quota.PerSecond, Burst: cmp.Or(want.Quota.Burst, want.Quota.PerSecond)}
+	})
+	note(want.Paused != nil, "paused", is.Paused, func() any { return *want.Paused })
+	note(want.Outlast != nil, "outlast", is.Outlast, func() any { return *want.Outlast })
+	note(want.Limit != nil, "limit", is.Limit, func() any { return bus.ID(*want.Limit) })
+	return changes, nil
+}
+
+// shown is the value of a field in a line for people.
+func shown(v any) string {
+	if q, ok := v.(idspace.Quota); ok && q.PerSecond > 0 {
+		return fmt.Sprintf("%d/s burst %d", q.PerSecond, q.Burst)
+	}
+	if reflect.ValueOf(v).IsZero() && v != false {
+		return "none"
+	}
+	return fmt.Sprint(v)
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -34,7 +32,7 @@ func writeTagFile(w io.Writer, tags []admin.TagRecord) error {
 	return errors.Join(enc.Encode(file), enc.Close())
 }
 
-// readTagFile reads a file of tags. An error names the line.
+// readTagFile reads a file of tags: YAML, of which JSON is a part. An error names the line or the tag.
 func readTagFile(r io.Reader) ([]admin.TagSpec, error) {
 	text, err := io.ReadAll(io.LimitReader(r, mostTagFile+1))
 	if err != nil {
@@ -43,34 +41,25 @@ func readTagFile(r io.Reader) ([]admin.TagSpec, error) {
 	if len(text) > mostTagFile {
 		return nil, fmt.Errorf("it has more than %d MiB: split it", mostTagFile>>20)
 	}
-	return parseTagFile(text)
-}
-
-// parseTagFile reads the text of a file of tags: YAML, of which JSON is a part.
-func parseTagFile(text []byte) (specs []admin.TagSpec, err error) {
 	var file struct{ Tags []yaml.Node }
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	if err := dec.Decode(&file); err != nil {
-		return nil, fmt.Errorf(`want one key "tags", with a list below it: %w`, plain(err))
+		return nil, fmt.Errorf(`want one key "tags", with a list below it: %w`, err)
 	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New(`it has a second document: put all tags below one key "tags"`)
+	if dec.Decode(new(yaml.Node)) != io.EOF {
+		return nil, errors.New(`want one document: put all tags below one key "tags"`)
 	}
-	lines := make(map[string]int) // of each tag
-	for _, n := range file.Tags {
-		s, err := parseTagSpec(&n)
-		if line := lines[s.Tag]; err == nil && line > 0 {
-			err = fmt.Errorf("the tag %s is in line %d already", s.Tag, line)
-		}
-		if err != nil && !strings.HasPrefix(err.Error(), "line ") {
-			err = fmt.Errorf("line %d: %w", n.Line, err)
+	specs, seen := make([]admin.TagSpec, len(file.Tags)), make(map[string]bool)
+	for i, node := range file.Tags {
+		spec, err := parseTagSpec(&node)
+		if err == nil && seen[spec.Tag] {
+			err = fmt.Errorf("the tag %s comes twice", spec.Tag)
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("line %d: %w", node.Line, err)
 		}
-		lines[s.Tag] = n.Line
-		specs = append(specs, s)
+		specs[i], seen[spec.Tag] = spec, true
 	}
 	return specs, nil
 }
@@ -82,7 +71,7 @@ func parseTagSpec(n *yaml.Node) (admin.TagSpec, error) {
 		Others        map[string]any `yaml:",inline"`
 	}
 	if err := n.Decode(&entry); err != nil {
-		return entry.TagSpec, plain(err)
+		return entry.TagSpec, err
 	}
 	for field := range entry.Others {
 		return entry.TagSpec, fmt.Errorf("%s: a tag has no such field", field)
@@ -100,15 +89,4 @@ func parseTagSpec(n *yaml.Node) (admin.TagSpec, error) {
 		_, err = allocator.NewRules(s.RulesChange, order)
 	}
 	return s, err
-}
-
-var goType = regexp.MustCompile(` (in|into) (type )?(struct \{.*|\S+)$`)
-
-// plain is an error of the yaml package without its prefixes and the names of types.
-func plain(err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	if several, ok := errors.AsType[*yaml.TypeError](err); ok {
-		text = several.Errors[0]
-	}
-	return errors.New(goType.ReplaceAllString(text, ""))
 }

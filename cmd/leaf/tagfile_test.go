@@ -13,7 +13,7 @@ import (
 )
 
 func TestParseTagFile(t *testing.T) {
-	specs, err := parseTagFile([]byte(`
+	specs, err := readTagFile(strings.NewReader(`
 tags:
   - tag: order
   - {"tag": "invoice", "order": "strict", "max_id": "9007199254740993", "description": "", "paused": false, "updated": "2026-01-01T00:00:00Z"}
@@ -61,32 +61,32 @@ tags:
 func TestParseTagFileRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                       `want one key "tags"`,
-		"tags: [":                                `want one key "tags", with a list below it: line 1: `,
-		"- tag: a":                               `want one key "tags", with a list below it: line 1: `,
-		"tags: []\ntags: []":                     `want one key "tags", with a list below it: line 2: `,
-		"tags: []\nstep: 5":                      `want one key "tags", with a list below it: line 2: `,
-		"tags: []\n---\ntags: 1":                 "it has a second document",
+		"tags: [":                                `want one key "tags", with a list below it: yaml: `,
+		"- tag: a":                               `want one key "tags", with a list below it: yaml: `,
+		"tags: []\ntags: []":                     `want one key "tags", with a list below it: yaml: `,
+		"tags: []\nstep: 5":                      `want one key "tags", with a list below it: yaml: `,
+		"tags: []\n---\ntags: 1":                 "want one document",
 		"tags:\n- tag: a b":                      "line 2: ",
 		"tags:\n- tag: [a]":                      "line 2: ",
 		"tags:\n- tag: a\n  stp: 5":              "line 2: stp: a tag has no such field",
-		"tags:\n- tag: a\n  tag: b":              "line 3: ",
-		"tags:\n- tag: a\n- tag: b\n- tag: a":    "line 4: the tag a is in line 2 already",
+		"tags:\n- tag: a\n  tag: b":              "line 2: ",
+		"tags:\n- tag: a\n- tag: b\n- tag: a":    "line 4: the tag a comes twice",
 		"tags:\n- tag: a\n  order: up":           "line 2: ",
 		"tags:\n- tag: a\n  step: 0":             "line 2: ",
-		"tags:\n- tag: a\n  step: x":             "line 3: ",
+		"tags:\n- tag: a\n  step: x":             "line 2: ",
 		"tags:\n- tag: a\n  step: 2000000000000": "line 2: ",
 		"tags:\n- tag: a\n  max_id: 9223372036854775808":              `line 2: "9223372036854775808" is not an ID`,
 		"tags:\n- tag: a\n  limit: -1":                                "line 2: ",
-		"tags:\n- tag: a\n  paused: soon":                             "line 3: ",
+		"tags:\n- tag: a\n  paused: soon":                             "line 2: ",
 		"tags:\n- tag: a\n  outlast: 5":                               "line 2: ",
 		"tags:\n- tag: a\n  quota: -5":                                "line 2: ",
-		"tags:\n- tag: a\n  quota:\n    per_second: x":                "line 4: ",
+		"tags:\n- tag: a\n  quota:\n    per_second: x":                "line 2: ",
 		"tags:\n- tag: a\n  quota: {per_secnd: 5}":                    "line 2: ",
 		"tags:\n- tag: a\n  quota: {burst: 5}":                        "line 2: ",
 		"tags:\n- tag: a\n  order: strict\n  step: 5":                 "line 2: ",
 		"tags:\n- tag: a\n  description: " + strings.Repeat("x", 257): "line 2: ",
 	} {
-		if _, err := parseTagFile([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := readTagFile(strings.NewReader(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -135,7 +135,7 @@ func FuzzParseTagFile(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		specs, err := parseTagFile(text)
+		specs, err := readTagFile(bytes.NewReader(text))
 		if err != nil {
 			return
 		}

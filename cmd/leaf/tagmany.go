@@ -1,20 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"sync"
+	"time"
 
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
 const (
 	mostFailures = 20 // are printed. With --json the result has all
 	manyAtOnce   = 16 // tags are changed at a time
+	// missingTimeout is how long a generator may take to find out which tags are missing: it may have to read a million
+	// names.
+	missingTimeout = 30 * time.Second
 )
 
 // failedTag is a tag that a command for many tags could not change.
@@ -30,57 +35,87 @@ type tagFailures struct {
 	errs []error
 }
 
-func newTagFailures() tagFailures { return tagFailures{Failed: []failedTag{}} }
-
 func (f *tagFailures) add(tag string, err error) {
 	f.Failed = append(f.Failed, failedTag{tag, err.Error()})
-	if !strings.HasPrefix(err.Error(), tag+": ") {
-		err = fmt.Errorf("%s: %w", tag, err)
-	}
-	f.errs = append(f.errs, err)
+	f.errs = append(f.errs, fmt.Errorf("%s: %w", tag, err))
 }
 
-// error returns what the command for so many tags ends with. The word says what did not happen to those that failed.
-func (f *tagFailures) error(word string, tags int) error {
-	switch failed := len(f.errs); {
-	case failed > mostFailures:
-		return fmt.Errorf("%d of %d tags were not %s:\n%w\nand %d more (--json lists all)",
-			failed, tags, word, errors.Join(f.errs[:mostFailures]...), failed-mostFailures)
-	case failed > 0 && tags > 1:
-		return fmt.Errorf("%d of %d tags were not %s:\n%w", failed, tags, word, errors.Join(f.errs...))
+// end is the error of a command for so many tags; nil: all were done. The word says what did not happen to the others.
+func (f *tagFailures) end(ctx context.Context, word string, done, tags int) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted: %d of %d tags were %s. Repeat the command", done, tags, word)
 	}
-	return errors.Join(f.errs...)
+	if failed := len(f.errs); failed > 0 {
+		return fmt.Errorf("%d of %d tags were not %s (--json lists all):\n%w", failed, tags, word,
+			errors.Join(f.errs[:min(failed, mostFailures)]...))
+	}
+	return nil
 }
 
 // forMany calls do for all, manyAtOnce at a time, and then done for each one in their order. It returns the error of
 // done. An interrupted command ends earlier, without an error.
 func forMany[T, R any](
-	s *cli.Session, all []T, do func(context.Context, T) (R, error), done func(T, R, error) error,
+	ctx context.Context, all []T, do func(context.Context, T) (R, error), done func(T, R, error) error,
 ) error {
-	shown := s.Cmd.ErrOrStderr()
-	if !s.JSON && cli.IsTerminal(s.Out()) {
-		shown = io.Discard // the results themselves show the progress
-	}
-	progress := cli.NewProgress(shown)
-	defer progress.End()
-	first := 0
 	for chunk := range slices.Chunk(all, manyAtOnce) {
 		results, errs := make([]R, len(chunk)), make([]error, len(chunk))
 		var working sync.WaitGroup
 		for i, of := range chunk {
-			working.Go(func() { results[i], errs[i] = do(s.Context(), of) })
+			working.Go(func() { results[i], errs[i] = do(ctx, of) })
 		}
 		working.Wait()
 		for i, of := range chunk {
-			if errs[i] != nil && s.Context().Err() != nil {
+			if errs[i] != nil && ctx.Err() != nil {
 				return nil // interrupted
 			}
 			if err := done(of, results[i], errs[i]); err != nil {
 				return err
 			}
 		}
-		first += len(chunk)
-		progress.At("tags", int64(first), int64(len(all)))
 	}
 	return nil
+}
+
+// warnStrict says what an operator must do about strict tags after a restore.
+func warnStrict(s *cli.Session, tags int) {
+	if tags > 0 {
+		s.Warnf("strict tags: %d. After a restore of JetStream this command is not enough for them: "+
+			"use `leaf tag set TAG --max-id` for each one, with an ID above all that your services got", tags)
+	}
+}
+
+// missingTags asks a generator which tags are missing.
+func missingTags(ctx context.Context, c *admin.Client) (admin.MissingTags, error) {
+	ctx, cancel := context.WithTimeout(ctx, missingTimeout)
+	defer cancel()
+	return c.MissingTags(ctx)
+}
+
+// warnMissing names missing tags, and for each one the command that says where it begins.
+func warnMissing(s *cli.Session, missing admin.MissingTags) {
+	shown := missing.Tags[:min(len(missing.Tags), mostFailures)]
+	for _, t := range shown {
+		s.Warnf("%s is missing, and IDs below %d are in use: %s", t.Tag, t.End, commandFor(t))
+	}
+	if more := len(missing.Tags) - len(shown) + missing.More; more > 0 {
+		s.Warnf("and %d more (--json lists them)", more)
+	}
+}
+
+// commandFor is the command that says where a missing tag begins. At 1 a tag is new, which is refused while records are
+// lost.
+func commandFor(t admin.MissingTag) string {
+	command := fmt.Sprintf("leaf tag add %s --max-id %d", t.Tag, max(t.End, 2))
+	switch cmp.Or(t.Opaque, t.Order) {
+	case bus.OrderTrend:
+	case bus.OrderStrict:
+		return fmt.Sprintf("leaf tag add %s --order strict --max-id N, N above all IDs that your services got", t.Tag)
+	case "opaque":
+		command += " --opaque=DOMAIN, with the domain that it had"
+	case "":
+		command += ", with --order or --opaque if it had that: nobody knows its kind"
+	default:
+		command += " --opaque=" + t.Opaque
+	}
+	return command
 }
