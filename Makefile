@@ -22,7 +22,7 @@ FUZZ         = bus/idspace:FuzzCheckTag bus:FuzzParseRequest bus:FuzzParseReply 
                allocator:FuzzParseMark allocator:FuzzParseMarkLine allocator:FuzzAccept bus/kvstore:FuzzTagRecord \
                bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeMaster bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain \
                snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
-               cmd/leaf:FuzzParseTagFile cmd/leaf:FuzzEventDetails
+               cmd/leaf:FuzzParseTagFile
 
 .PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations clean
 

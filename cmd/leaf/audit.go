@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -8,6 +9,9 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,24 +23,18 @@ import (
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
-// auditFlags say what else to audit.
-type auditFlags struct {
-	cli.Client
-	taken string // a file
-}
+// mostShares is how many generators of a tag are printed.
+const mostShares = 5
 
 func newAuditCmd() *cobra.Command {
-	var f auditFlags
+	var f cli.Client
+	var taken string // a file
 	cmd := &cobra.Command{
 		Use:   "audit [TAG...]",
 		Short: "Check that no ID was claimed twice",
 		Long: `Check that no ID was claimed twice. It compares the events that the stream still has
 with the records of tags and, without TAG, the registry of workers. It changes nothing,
-and may run while generators serve.
-
-The exit status is 1 if there is a contradiction. Lost IDs are no contradiction: a
-generator that was killed leaves a gap. Strict tags have no events of their claims: use
---taken to check their IDs.
+and may run while generators serve. The exit status is 1 if there is a contradiction.
 
 With --taken it also compares IDs that callers got. FILE has ranges, one a line, as
 leaf get --ranges writes them. If you name one TAG, the lines are of that tag. Else each
@@ -49,97 +47,63 @@ docs/operate.md#audit has what each column and each contradiction means.`,
   leaf get order -n 5000 --ranges > ids.txt; leaf audit order --taken ids.txt`,
 		Args: func(_ *cobra.Command, tags []string) error {
 			for _, tag := range tags {
-				if tag == "" {
-					return errors.New("TAG is empty: leave it out for all tags")
+				if err := idspace.CheckTag(tag); err != nil {
+					return fmt.Errorf("%w; leave TAG out for all tags", err)
 				}
 			}
 			return nil
 		},
 		ValidArgsFunction: f.CompleteTags(math.MaxInt),
-		RunE:              f.run,
 	}
-	cmd.Flags().StringVar(&f.taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
-	f.Register(cmd)
-	return cmd
-}
-
-func (f *auditFlags) run(cmd *cobra.Command, tags []string) error {
-	o, err := f.options(cmd, tags)
-	if err != nil {
-		return err
-	}
-	return f.Run(cmd, func(s *cli.Session) error {
+	var given *audit.Taken
+	f.Command(cmd, func(s *cli.Session, tags []string) error {
 		p := cli.NewProgress(cmd.ErrOrStderr())
-		o.Progress = func(what string, done, total uint64) { p.At(what, int64(done), int64(total)) }
-		r, err := audit.Run(cmd.Context(), kvstore.AuditSource(s.Admin, s.JS), o)
+		r, err := audit.Run(cmd.Context(), kvstore.AuditSource(s.Admin, s.JS), audit.Options{Tags: tags, Taken: given,
+			Progress: func(what string, done, total uint64) { p.At(what, int64(done), int64(total)) }})
 		p.End()
 		if err != nil {
 			return s.Failed(err)
 		}
+		wantsEvents := func(t audit.TagAudit) bool { return t.End > 1 && t.Order != bus.OrderStrict }
 		if r.Events == 0 && slices.ContainsFunc(r.Tags, wantsEvents) {
 			s.Warnf("no events, so only the records were compared: does `nats stream info %s` find the stream?", events.Stream)
 		}
 		err = s.Print(r, func(w io.Writer) error { return printAudit(w, r) })
 		if n := len(r.Contradictions); n > 0 {
-			err = errors.Join(err, fmt.Errorf("the audit found %s%s", cli.Counted(n, "contradiction"), advice(r.Contradictions)))
+			err = errors.Join(err, fmt.Errorf("the audit found %s: docs/operate.md#contradictions says what to do",
+				cli.Counted(n, "contradiction")))
 		}
 		return errors.Join(err, unknownTags(r, tags))
 	})
-}
-
-// wantsEvents reports whether a tag should have refill events. Strict tags have none.
-func wantsEvents(t audit.TagAudit) bool { return t.End > 1 && t.Order != bus.OrderStrict }
-
-// options reads the files. Mistakes in them are usage errors: status 1 is for contradictions.
-func (f *auditFlags) options(cmd *cobra.Command, tags []string) (o audit.Options, err error) {
-	for _, tag := range tags {
-		if err := idspace.CheckTag(tag); err != nil {
-			return o, err
+	cmd.PreRunE = func(cmd *cobra.Command, tags []string) (err error) { // status 1 is for contradictions
+		if taken != "" {
+			given, err = readTaken(cmd.InOrStdin(), taken, tags)
 		}
-	}
-	o.Tags = tags
-	if f.taken != "" {
-		only := ""
-		if len(tags) == 1 {
-			only = tags[0]
-		}
-		o.Taken = &audit.Taken{}
-		err = readInput(cmd, f.taken, func(r io.Reader) error { return o.Taken.Read(r, only) })
-		if err != nil {
-			return o, fmt.Errorf("--taken: %w", err)
-		}
-	}
-	return o, nil
-}
-
-// readInput calls read with a file, or with stdin if the name is "-". A signal ends it.
-func readInput(cmd *cobra.Command, name string, read func(io.Reader) error) error {
-	ended := make(chan error, 1)
-	go func() { ended <- readFrom(cmd.InOrStdin(), name, read) }()
-	select {
-	case err := <-ended:
-		if err != nil {
-			return cli.Usagef("%w", err)
-		}
-		return nil
-	case <-cmd.Context().Done():
-		return errors.New("interrupted")
-	}
-}
-
-func readFrom(stdin io.Reader, name string, read func(io.Reader) error) error {
-	if name == "-" {
-		return read(stdin)
-	}
-	file, err := os.Open(name)
-	if err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := read(file); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	cmd.Flags().StringVar(&taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
+	return cmd
+}
+
+// readTaken reads the IDs that callers got from a file, or from stdin if its name is "-".
+func readTaken(from io.Reader, name string, tags []string) (*audit.Taken, error) {
+	only := ""
+	if len(tags) == 1 {
+		only = tags[0]
 	}
-	return nil
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("--taken: %w", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	var taken audit.Taken
+	if err := taken.Read(from, only); err != nil {
+		return nil, fmt.Errorf("--taken: %s: %w", name, err)
+	}
+	return &taken, nil
 }
 
 // unknownTags returns an error about those of the named tags of which nothing is known.
@@ -161,11 +125,94 @@ func unknownTag(tag string) error {
 	return &bus.Error{Code: 404, Reason: bus.UnknownTag, Message: tag + ": unknown tag"}
 }
 
-// contradictionLine is a contradiction as one line.
-func contradictionLine(c audit.Contradiction) string {
-	about := string(c.Kind)
-	if c.Tag != "" {
-		about += " " + c.Tag
+// printAudit writes the tags, the workers, the contradictions, and a last line that sums up.
+func printAudit(to io.Writer, r *audit.Report) error {
+	w := bufio.NewWriter(to) // Flush returns its first error
+	var tags, workers [][]string
+	for _, t := range r.Tags {
+		row := []string{t.Tag, orNone(int64(t.End))}
+		for _, n := range []int64{t.Events, t.Reported, t.Unreported} {
+			text := strconv.FormatInt(n, 10)
+			if t.Order == bus.OrderStrict && t.Events == 0 {
+				text = "-" // it has no refill events, so none is missing
+			}
+			row = append(row, text)
+		}
+		tags = append(tags, append(row, generatorsOf(t), timeOrNone(t.Since)))
 	}
-	return cli.Safe(fmt.Sprintf("CONTRADICTION %s: %s", about, cmp.Or(c.Message, "no message")))
+	for _, a := range r.Workers {
+		state := "no record"
+		if a.Node != "" {
+			state = stateOf(a.Worker)
+		}
+		workers = append(workers, []string{strconv.FormatInt(a.Worker.Worker, 10), cmp.Or(a.Node, "-"),
+			timeOrNone(a.ReservedUntil), state})
+	}
+	if len(tags) > 0 {
+		_ = cli.PrintTable(w, []string{"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "GENERATORS", "SINCE"},
+			tags)
+	}
+	if len(workers) > 0 {
+		_ = cli.PrintTable(w, []string{"WORKER", "HOLDER", "MAY ISSUE UNTIL", "STATE"}, workers)
+	}
+	for _, c := range r.Contradictions {
+		about := strings.TrimSuffix(string(c.Kind)+" "+c.Tag, " ")
+		fmt.Fprintln(w, cli.Safe(fmt.Sprintf("CONTRADICTION %s: %s", about, cmp.Or(c.Message, "no message"))))
+	}
+	fmt.Fprintln(w, summary(r))
+	return w.Flush()
+}
+
+// summary is the last line: what was compared, and whether it agrees.
+func summary(r *audit.Report) string {
+	text := "no events"
+	if r.Events > 0 {
+		text = fmt.Sprintf("%s since %s", cli.Counted(r.Events, "event"), cli.Time(r.Since))
+	}
+	text += ", " + cli.Counted(len(r.Tags), "tag")
+	if len(r.Workers) > 0 {
+		text += ", " + cli.Counted(len(r.Workers), "worker")
+	}
+	if t := r.Taken; t != nil {
+		text += fmt.Sprintf(", %d IDs taken (%d again, %d never claimed)", t.IDs, t.Repeated, t.Unclaimed)
+	}
+	if n := len(r.Contradictions); n > 0 {
+		return text + ": " + strings.ToUpper(cli.Counted(n, "contradiction"))
+	}
+	return text + ": no contradiction"
+}
+
+// generatorsOf says which generators claimed what share of a tag's IDs. Of a strict tag only the last one is recorded.
+func generatorsOf(t audit.TagAudit) string {
+	var each []string
+	if t.Order == bus.OrderStrict {
+		if each = []string{"strict"}; t.Last != nil {
+			each = append(each, "last by "+t.Last.Node)
+		}
+	}
+	total := 0.0
+	for _, s := range t.Shares {
+		total += float64(s.IDs)
+	}
+	for _, s := range t.Shares[:min(len(t.Shares), mostShares)] {
+		each = append(each, fmt.Sprintf("%s %.0f %%", s.Node, float64(s.IDs)/total*100))
+	}
+	if more := len(t.Shares) - mostShares; more > 0 {
+		each = append(each, fmt.Sprintf("%d more", more))
+	}
+	return cmp.Or(strings.Join(each, ", "), "-")
+}
+
+func orNone(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func timeOrNone(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return cli.Time(t)
 }

@@ -1,23 +1,18 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/load"
 )
 
@@ -30,8 +25,7 @@ const (
 
 // bench is a load on an installation: callers that get IDs, and what came of it.
 type bench struct {
-	load    load.Load
-	get     getter
+	get     func(context.Context) ([]bus.Range, error)
 	callers []benchCaller
 	seen    audit.Runs
 
@@ -53,40 +47,18 @@ type failure struct {
 	First  string `json:"first"` // the first one's error
 }
 
-// benchReport is what a load found, as --json writes it. Latencies are of requests that succeeded, in µs.
-type benchReport struct {
-	Seconds           float64            `json:"seconds"`
-	Requests          int64              `json:"requests"` // answered with IDs
-	RequestsPerSecond float64            `json:"requests_per_second"`
-	IDs               int64              `json:"ids"`
-	IDsPerSecond      float64            `json:"ids_per_second"`
-	Latency           map[string]float64 `json:"latency_us"`
-	Errors            []failure          `json:"errors"`
-	Repeated          int64              `json:"repeated"`
-	Repeats           []string           `json:"repeats,omitempty"` // some of the ranges that came again
-	Stopped           string             `json:"stopped,omitempty"` // why the load ended early
-}
-
-// percentiles are those of a report.
-var percentiles = []struct {
-	name string
-	at   float64
-}{{"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}, {"max", 100}}
-
-// first makes a request that is not measured. Its error is what every later request would get too. After it, the first
-// segment or pool is there.
-func (b *bench) first(ctx context.Context) error {
-	ids, err := b.get(ctx)
-	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted")
+// runBench makes a load. The error is that of a first request, which is not measured: after it, the first segment is
+// there, and every later request would get that error too.
+func runBench(
+	ctx context.Context, l load.Load, get func(context.Context) ([]bus.Range, error),
+) (*benchReport, error) {
+	b := bench{get: get, callers: make([]benchCaller, l.Callers), failures: make(map[string]*failure)}
+	ids, err := get(ctx)
+	if err != nil {
+		return nil, err
 	}
 	b.seen.Add(ids...)
-	return err
-}
-
-// run makes the load.
-func (b *bench) run(ctx context.Context) *benchReport {
-	result, stopped := b.load.Run(ctx, b.work)
+	result, stopped := l.Run(ctx, b.work)
 	if ctx.Err() != nil {
 		stopped = errors.New("interrupted")
 	}
@@ -105,15 +77,15 @@ func (b *bench) run(ctx context.Context) *benchReport {
 	for _, reason := range slices.Sorted(maps.Keys(b.failures)) {
 		r.Errors = append(r.Errors, *b.failures[reason])
 	}
-	_, repeated, some := b.seen.Finish()
-	r.Repeated = repeated
-	for _, again := range some {
-		r.Repeats = append(r.Repeats, again.String())
+	var again []bus.Range
+	_, r.Repeated, again = b.seen.Finish()
+	for _, run := range again {
+		r.Repeats = append(r.Repeats, run.String())
 	}
 	if stopped != nil {
 		r.Stopped = stopped.Error()
 	}
-	return r
+	return r, nil
 }
 
 // work is one caller's. It compares its IDs with those of all others itself, and makes no request meanwhile: a check
@@ -165,35 +137,4 @@ func (b *bench) fail(err error) {
 		b.failures[reason] = &failure{Reason: reason, First: err.Error()}
 	}
 	b.failures[reason].Count++
-}
-
-// problem is the error of IDs that came twice, or of a load of which nothing succeeded.
-func (r *benchReport) problem() error {
-	switch {
-	case r.Repeated > 0:
-		return fmt.Errorf("%d IDs CAME MORE THAN ONCE, among them %s: use no IDs of this installation until it is known why",
-			r.Repeated, strings.Join(r.Repeats, ", "))
-	case r.Requests == 0 && len(r.Errors) > 0:
-		return errors.New("no request succeeded: " + r.Errors[0].First)
-	}
-	return nil
-}
-
-func (r *benchReport) printText(w io.Writer) error {
-	var latency []string
-	for _, p := range percentiles {
-		at := time.Duration(r.Latency[p.name] * 1e3)
-		latency = append(latency, p.name+" "+at.Round(max(1, at/1000)).String())
-	}
-	repeats := cmp.Or(strings.Join(r.Repeats, ", "), "none")
-	rows := [][]string{
-		{"IDs", fmt.Sprintf("%d, %.0f a second", r.IDs, r.IDsPerSecond)},
-		{"came twice", repeats},
-		{"latency", strings.Join(latency, ", ")},
-	}
-	for _, f := range r.Errors {
-		rows = append(rows, []string{"errors", fmt.Sprintf("%d %s: %s", f.Count, f.Reason, f.First)})
-	}
-	requests := fmt.Sprintf("%d in %.1f s, %.0f a second", r.Requests, r.Seconds, r.RequestsPerSecond)
-	return cli.PrintTable(w, []string{"requests", requests}, rows)
 }

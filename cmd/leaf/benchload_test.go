@@ -15,7 +15,7 @@ import (
 )
 
 // counting gives one ID after the other, each after a while that depends on which it is.
-func counting(takes func(id int64) time.Duration) getter {
+func counting(takes func(id int64) time.Duration) func(context.Context) ([]bus.Range, error) {
 	var last atomic.Int64
 	return func(context.Context) ([]bus.Range, error) {
 		id := last.Add(1)
@@ -25,11 +25,13 @@ func counting(takes func(id int64) time.Duration) getter {
 }
 
 // loaded makes a load in virtual time.
-func loaded(t *testing.T, l load.Load, get getter) (r *benchReport) {
+func loaded(t *testing.T, l load.Load, get func(context.Context) ([]bus.Range, error)) (r *benchReport) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{load: l, get: get, callers: make([]benchCaller, l.Callers), failures: make(map[string]*failure)}
-		r = b.run(t.Context())
+		var err error
+		if r, err = runBench(t.Context(), l, get); err != nil {
+			t.Error(err)
+		}
 	})
 	return r
 }
@@ -60,9 +62,9 @@ func TestErrorsOfALoad(t *testing.T) {
 	var asked atomic.Int64
 	get := func(ctx context.Context) ([]bus.Range, error) {
 		switch asked.Add(1) % 10 {
-		case 1:
+		case 2: // the first request succeeds
 			return nil, &bus.Error{Code: 507, Reason: bus.Exhausted, Message: "no more"}
-		case 2:
+		case 3:
 			return nil, errors.New("something else")
 		}
 		return ids(ctx)

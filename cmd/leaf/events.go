@@ -1,8 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -91,4 +96,29 @@ func follow(s *cli.Session, opts []events.Option) error {
 		}
 	}
 	return nil
+}
+
+// eventLine is an event as one line for people, with the fields of its body in alphabetical order. What the line has
+// already is left out, and the configuration of a generator.
+func eventLine(e events.Event, colours bool) string {
+	kind, code := strings.TrimPrefix(e.Type, "leaf."), ""
+	switch {
+	case !colours:
+	case e.Severity == "alert":
+		code = cli.Red
+	case strings.HasSuffix(kind, ".recovered"):
+		code = cli.Green
+	}
+	var body map[string]json.RawMessage
+	_ = json.Unmarshal(e.Data, &body) // else there is nothing to show
+	var details []string
+	for _, name := range slices.Sorted(maps.Keys(body)) {
+		if value := string(body[name]); name != "config" && value != strconv.Quote(e.Key) {
+			details = append(details, name+"="+value)
+		}
+	}
+	line := fmt.Sprintf("%s  %s  %-20s  %s", cli.TimeMS(e.Time),
+		cli.Colour(cli.Safe(fmt.Sprintf("%-5s  %-21s", e.Severity, kind)), code), cli.Safe(e.Key),
+		cli.Safe(strings.Join(details, " ")))
+	return strings.TrimRight(line, " ")
 }

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,15 +28,8 @@ func newTraceCmd() *cobra.Command {
 		Long: `Show which generator claimed an ID of a tag, when, in which range and why. For a
 snowflake, show which generator held its worker at its time.
 
-The answer comes from the events and the records that are still there. An ID that
-is older than the events is claimed, but the generator is no longer recorded. An ID
-that no generator has claimed yet is an answer too. Claimed does not mean that a
-caller got the ID. If two generators claimed one ID, the exit status is 1.
-
-An ID of an opaque tag is traced by its number: the range and the end are of numbers.
-
-Of a strict tag only the last claim is recorded: by which generator, and when.
-Nothing more is known of the IDs below it.`,
+Claimed does not mean that a caller got the ID. If two generators claimed one ID, the
+exit status is 1. docs/operate.md#audit has the answers.`,
 		Example: `  leaf trace order 4711
   leaf trace order 4711 --json
   leaf trace --snowflake 2056789012345678901`,
@@ -47,8 +40,13 @@ Nothing more is known of the IDs below it.`,
 		ValidArgsFunction: f.CompleteTags(1),
 	}
 	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
-	return f.Command(cmd, func(s *cli.Session, _ []string) error {
-		t, err := trace(s.Context(), kvstore.AuditSource(s.Admin, s.JS), tag, id)
+	return f.Command(cmd, func(s *cli.Session, _ []string) (err error) {
+		var t audit.Trace
+		if from := kvstore.AuditSource(s.Admin, s.JS); tag == "" {
+			t, err = audit.TraceSnowflake(s.Context(), from, id)
+		} else {
+			t, err = audit.TraceTag(s.Context(), from, tag, int64(id))
+		}
 		if errors.Is(err, allocator.ErrUnknownTag) {
 			return unknownTag(tag)
 		}
@@ -59,21 +57,13 @@ Nothing more is known of the IDs below it.`,
 	})
 }
 
-// trace traces an ID of a tag, or a snowflake if there is no tag.
-func trace(ctx context.Context, from audit.Source, tag string, id bus.ID) (audit.Trace, error) {
-	if tag == "" {
-		return audit.TraceSnowflake(ctx, from, id)
-	}
-	return audit.TraceTag(ctx, from, tag, int64(id))
-}
-
 // printTraced writes a trace. Two claims of one ID are an error.
-func printTraced(w io.Writer, asJSON bool, t audit.Trace) error {
-	write := printTrace
+func printTraced(w io.Writer, asJSON bool, t audit.Trace) (err error) {
 	if asJSON {
-		write = func(w io.Writer, t audit.Trace) error { return cli.PrintJSON(w, t) }
+		err = cli.PrintJSON(w, t)
+	} else {
+		err = printTrace(w, t)
 	}
-	err := write(w, t)
 	if err == nil && len(t.Claims) > 1 {
 		err = fmt.Errorf("ID %d has %d claims, and one is allowed", t.ID, len(t.Claims))
 	}
@@ -105,54 +95,32 @@ func parseID(text string) (bus.ID, error) {
 
 // printTrace writes what is known of an ID: the message, the claims, and what the answer rests on.
 func printTrace(w io.Writer, t audit.Trace) error {
-	what := "snowflake"
-	if t.Tag != "" {
-		what = t.Tag
-	}
-	if _, err := fmt.Fprintln(w, cli.Safe(fmt.Sprintf("%s %d: %s", what, t.ID, t.Message))); err != nil {
-		return err
-	}
+	fmt.Fprintln(w, cli.Safe(fmt.Sprintf("%s %d: %s", cmp.Or(t.Tag, "snowflake"), t.ID, t.Message)))
 	var facts [][]string
-	fact := func(name, value string) { facts = append(facts, []string{name, value}) }
+	fact := func(given bool, name string, value any) {
+		if given {
+			facts = append(facts, []string{name, fmt.Sprint(value)})
+		}
+	}
 	for _, c := range t.Claims {
-		fact("generator", c.Node)
-		if c.First == 0 {
-			fact("held since", cli.TimeMS(c.Time))
-		} else {
-			fact("claimed at", cli.TimeMS(c.Time))
-			fact("range", fmt.Sprintf("%d-%d", c.First, c.Last))
-		}
-		if c.Cause != "" {
-			fact("cause", string(c.Cause))
-		}
-		if c.Record {
-			source := "the record; no event has it"
-			if t.Order == bus.OrderStrict {
-				source = "the record; a strict tag has no events of its claims"
-			}
-			fact("source", source)
-		}
+		fact(true, "generator", c.Node)
+		fact(c.First == 0, "held since", cli.TimeMS(c.Time))
+		fact(c.First != 0, "claimed at", cli.TimeMS(c.Time))
+		fact(c.First != 0, "range", fmt.Sprintf("%d-%d", c.First, c.Last))
+		fact(c.Cause != "", "cause", c.Cause)
+		fact(c.Record && t.Order != bus.OrderStrict, "source", "the record; no event has it")
+		fact(c.Record && t.Order == bus.OrderStrict, "source", "the record; a strict tag has no events of its claims")
 	}
 	if d := t.Decoded; d != nil {
-		fact("time", cli.TimeMS(time.UnixMilli(d.UnixMS)))
-		fact("worker", strconv.FormatInt(d.Worker, 10))
-		fact("sequence", strconv.FormatInt(d.Sequence, 10))
+		fact(true, "time", cli.TimeMS(time.UnixMilli(d.UnixMS)))
+		fact(true, "worker", d.Worker)
+		fact(true, "sequence", d.Sequence)
 	}
-	if !t.ReservedUntil.IsZero() {
-		fact("worker claimed until", cli.TimeMS(t.ReservedUntil))
-	}
-	if t.Order == bus.OrderStrict {
-		fact("order", t.Order)
-	}
-	if t.Number != 0 {
-		fact("number", strconv.FormatInt(int64(t.Number), 10))
-	}
-	if t.End != 0 {
-		fact("tag claimed below", strconv.FormatInt(int64(t.End), 10))
-	}
-	if !t.Since.IsZero() {
-		fact("events since", cli.TimeMS(t.Since))
-	}
+	fact(!t.ReservedUntil.IsZero(), "worker claimed until", cli.TimeMS(t.ReservedUntil))
+	fact(t.Order == bus.OrderStrict, "order", t.Order)
+	fact(t.Number != 0, "number", t.Number)
+	fact(t.End != 0, "tag claimed below", t.End)
+	fact(!t.Since.IsZero(), "events since", cli.TimeMS(t.Since))
 	if len(facts) == 0 {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (e workError) Unwrap() error { return e.error }
 
 // Within returns a usage error if the value of a flag is out of its range.
 func Within[T cmp.Ordered](flag string, value, least, most T) error {
-	if value < least || value > most {
+	if !(value >= least && value <= most) { // NaN is neither
 		return Usagef("--%s is %v, not from %v to %v", flag, value, least, most)
 	}
 	return nil
