@@ -31,7 +31,7 @@ type Config struct {
 	// interface. If Listen is empty, ConfigFile decides, and where that says nothing either, 127.0.0.1:4222.
 	Listen string
 	// ConfigFile is the path of an optional nats-server configuration: TLS, accounts, WebSocket, cluster and the like.
-	// It is read once, and no reload is possible. Accounts must enable JetStream themselves.
+	// Server.Reload reads it again. Accounts must enable JetStream themselves.
 	ConfigFile string
 	// StoreDir is the folder of JetStream and beats ConfigFile. It is created if missing. Two servers must never share
 	// one: nats-server takes no lock.
@@ -57,7 +57,7 @@ func (c Config) options() (*server.Options, error) {
 		if opts, err = server.ProcessConfigFile(c.ConfigFile); err != nil {
 			return nil, fmt.Errorf("NATS configuration file %s: %w", c.ConfigFile, err)
 		}
-		opts.ConfigFile = "" // a reload would undo what is set below
+		opts.ConfigFile = "" // a reload by nats-server itself would undo what is set below
 	}
 	if err := c.setAddress(opts); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package embedded
 import (
 	"crypto/tls"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 
@@ -124,5 +125,37 @@ func TestMutualTLSGuards(t *testing.T) {
 		if err := checkExposure(&c.opts, false); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A reload takes other users. It opens no server to the network, and takes no half of a change that it cannot make.
+func TestReload(t *testing.T) {
+	cfg := config(t, `authorization { user: a, password: one }`)
+	cfg.Listen = "0.0.0.0:0"
+	s := start(t, cfg)
+	accepts := func(password string) bool {
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("a", password))
+		nc.Close()
+		return err == nil
+	}
+	for _, row := range []struct{ file, refused string }{
+		{`authorization { user: a, password: two }`, ""},
+		{``, ErrOpenToNetwork.Error()},
+		{"server_name: other\nauthorization { user: a, password: three }", "restart the generator"},
+		{`authorization { user: a, password`, "nats.conf"},
+	} {
+		if err := os.WriteFile(cfg.ConfigFile, []byte(row.file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Reload(); (row.refused == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), row.refused) {
+			t.Errorf("reload of %q: %v", row.file, err)
+		}
+		if !accepts("two") || accepts("one") || accepts("three") {
+			t.Errorf("after the reload of %q the password is not the second one", row.file)
+		}
+	}
+	open := config(t, "")
+	if err := start(t, open).Reload(); err != nil {
+		t.Errorf("a reload without a file: %v", err)
 	}
 }

@@ -33,6 +33,7 @@ var ErrAddressInUse = errors.New("address already in use")
 // Server is a running NATS server. Its methods may be called concurrently.
 type Server struct {
 	ns     *server.Server
+	cfg    Config
 	url    string
 	dir    string // of JetStream
 	log    *logger
@@ -84,7 +85,7 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS server: %w", err)
 	}
-	s := &Server{ns: ns, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())}}
+	s := &Server{ns: ns, cfg: cfg, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())}}
 	s.health.restart = make(chan struct{})
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, route := range opts.Routes {
@@ -171,6 +172,27 @@ func (s *Server) ClientURL() string { return s.url }
 // Credentials are demanded as of any client; wrong ones fail at once with
 // [nats.ErrAuthorization].
 func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{s.ns}) }
+
+// Reload reads the configuration file again, and takes what can change while the server runs: users, permissions,
+// accounts, certificates. A client of a user that is gone is disconnected, the others stay. If anything else differs, or
+// the user is that of Config, it is an error, and all is as before.
+func (s *Server) Reload() error {
+	opts, err := s.cfg.options()
+	if err != nil {
+		return err
+	}
+	if opts.CustomClientAuthentication != nil {
+		return fmt.Errorf("%s has no users, and --user or --token makes one: the server reads it at the start only",
+			s.cfg.ConfigFile)
+	}
+	if err := checkExposure(opts, false); err != nil {
+		return err
+	}
+	if err := s.ns.ReloadOptions(opts); err != nil {
+		return fmt.Errorf("NATS configuration file %s: %w: restart the generator", s.cfg.ConfigFile, err)
+	}
+	return nil
+}
 
 // Close stops the server and waits until all of it has stopped. Connections
 // should be drained before. Closing again does nothing.

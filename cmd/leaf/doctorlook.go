@@ -144,7 +144,7 @@ func jetStreamFinding(err error) finding {
 	switch {
 	case errors.Is(err, nats.ErrPermissionViolation):
 		f.never, f.Fix = true, "run leaf doctor as the user of the generators "+
-			"(SECURITY.md#followers-auditors-generators), or --wait as one who may publish to $JS.API.STREAM.INFO.*"
+			"(SECURITY.md#who-may-do-what-over-nats), or --wait as one who may publish to $JS.API.STREAM.INFO.*"
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
 		errors.Is(err, nats.ErrNoResponders):
 		f.Found = "no server answers for JetStream: " + f.Found

@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -163,6 +166,33 @@ func (s *serving) awaitRestart(ctx context.Context) error {
 		return fmt.Errorf("this process ends so that its supervisor starts it again: %w", err)
 	}
 	return nil
+}
+
+// reloadNATS reads the file of --nats-config again at each SIGHUP. Without such a file the signal ends the process, as
+// it does by default, unless systemd sent it: it sends SIGHUP to reload, and nothing is to be read again.
+func (s *serving) reloadNATS(ctx context.Context) error {
+	if s.natsConfig == "" && os.Getenv("NOTIFY_SOCKET") == "" {
+		<-ctx.Done()
+		return nil
+	}
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangups:
+		}
+		if s.natsConfig == "" {
+			continue
+		}
+		if err := s.owned.Server.Reload(); err != nil {
+			s.log.Error("the NATS configuration stays as it was", "error", err)
+		} else {
+			s.log.Info("the NATS configuration is read again", "file", s.natsConfig)
+		}
+	}
 }
 
 // dead returns why only a restart of this process helps, or nil.

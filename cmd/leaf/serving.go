@@ -140,7 +140,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	}
 	if s.listener == nil {
 		g = generator.New(config)
-		return together(ctx, stop, s.awaitRestart, g.Run)
+		return together(ctx, stop, s.awaitRestart, s.reloadNATS, g.Run)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
@@ -153,7 +153,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	follow := func(run func(context.Context, *slog.Logger)) func(context.Context) error {
 		return func(ctx context.Context) error { run(ctx, s.log); return nil }
 	}
-	return together(ctx, stop, s.awaitRestart, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
+	return together(ctx, stop, s.awaitRestart, s.reloadNATS, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
 }
 
 // tlsConfig is that of HTTP; nil: no TLS.

@@ -26,8 +26,8 @@ var programs struct {
 	paths map[string]string
 }
 
-// Build builds a program of this module once and returns its path. pkg is its folder in the module, such as
-// cmd/leaf.
+// Build builds a program once and returns its path. pkg is its folder in this module, such as cmd/leaf, or the path of
+// a package of a module that this one requires.
 func Build(tb testing.TB, pkg string) string {
 	tb.Helper()
 	programs.mu.Lock()
@@ -43,7 +43,11 @@ func Build(tb testing.TB, pkg string) string {
 		programs.dir, programs.paths = dir, map[string]string{}
 	}
 	path := filepath.Join(programs.dir, filepath.Base(pkg))
-	out, err := exec.Command("go", "build", "-o", path, "github.com/leafbus/leafbus/"+pkg).CombinedOutput()
+	from := pkg
+	if !strings.Contains(pkg, ".") {
+		from = "github.com/leafbus/leafbus/" + pkg
+	}
+	out, err := exec.Command("go", "build", "-o", path, from).CombinedOutput()
 	if err != nil {
 		tb.Fatalf("building %s: %v\n%s", pkg, err, out)
 	}
