@@ -12,7 +12,7 @@ func main() { cli.Main(newRoot()) }
 
 // newRoot returns the program: the command leaf with everything below it.
 func newRoot() *cobra.Command {
-	return cli.Program(&cobra.Command{
+	root := cli.Program(&cobra.Command{
 		Use:   "leaf",
 		Short: "Distributed IDs over NATS",
 		Long: `Leafbus issues unique 64-bit IDs over NATS, of two kinds. A tag is a sequence of IDs
@@ -31,4 +31,6 @@ Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no gener
 	}, newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(),
 		newBackupCmd(), newRestoreCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(),
 		newHealthCmd(), newDoctorCmd(), newMigrateCmd(), cli.NewConnectionTopic())
+	root.SetVersionTemplate(versionText())
+	return root
 }

@@ -171,7 +171,7 @@ func (s *serving) awaitRestart(ctx context.Context) error {
 // reloadNATS reads the file of --nats-config again at each SIGHUP. Without such a file the signal ends the process, as
 // it does by default, unless systemd sent it: it sends SIGHUP to reload, and nothing is to be read again.
 func (s *serving) reloadNATS(ctx context.Context) error {
-	if s.natsConfig == "" && os.Getenv("NOTIFY_SOCKET") == "" {
+	if s.natsConfig == "" && s.supervisor.socket == "" {
 		<-ctx.Done()
 		return nil
 	}

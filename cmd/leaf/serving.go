@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,6 +31,8 @@ type serving struct {
 	cmd   *cobra.Command
 	log   *slog.Logger
 	embed bool // a NATS server in this process
+
+	supervisor supervisor
 	// belongs: the data folder belonged to an installation before the start.
 	belongs bool
 
@@ -43,7 +46,7 @@ type serving struct {
 // run starts what a generator needs, and runs it until it is asked to stop.
 func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	collector.Tune()
-	s := serving{serveFlags: f, cmd: cmd}
+	s := serving{serveFlags: f, cmd: cmd, supervisor: newSupervisor(os.Getenv)}
 	if err := s.prepare(); err != nil {
 		return err
 	}
@@ -137,10 +140,15 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	config.Ready = func() {
 		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
 			nc.ConnectedUrlRedacted(), face, config.Node, word(s.owned.Folder.Path), mode, waitsFor(g.Readiness()))
+		if err := s.supervisor.notify("READY=1"); err != nil {
+			s.log.Error(err.Error())
+		}
 	}
+	defer context.AfterFunc(ctx, func() { _ = s.supervisor.notify("STOPPING=1") })() // it ends in any case
+	watch := func(ctx context.Context) error { return s.supervisor.watch(ctx, s.dead) }
 	if s.listener == nil {
 		g = generator.New(config)
-		return together(ctx, stop, s.awaitRestart, s.reloadNATS, g.Run)
+		return together(ctx, stop, s.awaitRestart, s.reloadNATS, watch, g.Run)
 	}
 	metrics := gateway.NewMetrics()
 	config.Observer = metrics
@@ -153,7 +161,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	follow := func(run func(context.Context, *slog.Logger)) func(context.Context) error {
 		return func(ctx context.Context) error { run(ctx, s.log); return nil }
 	}
-	return together(ctx, stop, s.awaitRestart, s.reloadNATS, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
+	return together(ctx, stop, s.awaitRestart, s.reloadNATS, watch, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
 }
 
 // tlsConfig is that of HTTP; nil: no TLS.
