@@ -142,10 +142,10 @@ func TestUsersCanDoTheirWork(t *testing.T) {
 		{"watch", "tag list, tag show order, workers"},
 	} {
 		for command := range strings.SplitSeq(row.commands, ", ") {
-			// An audit wants the events, which come a moment later.
+			// An audit wants the events, which come a moment later. A machine that stood still gives a 503: try again.
 			testkit.Eventually(t, row.user+": leaf "+command, func() bool {
 				r := kit.Leaf(t, s.args(row.user, strings.Fields(command)...)...)
-				if r.Status != 0 && !strings.HasPrefix(command, "audit") {
+				if r.Status != 0 && !strings.HasPrefix(command, "audit") && !strings.Contains(r.Stderr, "(503 ") {
 					t.Fatalf("%s: leaf %s: %s", row.user, command, r.Stderr)
 				}
 				return r.Status == 0
@@ -301,7 +301,8 @@ func TestAccounts(t *testing.T) {
 		_, err := client.Take(t.Context(), "shop.cart", 1)
 		kit.Must(t, err)
 	}
-	if after, least := requests(); after-before != 100 || least == 0 {
+	// Without a queue group each request would come twice. On a slow machine a client sends a few of them again.
+	if after, least := requests(); after-before < 100 || after-before > 150 || least == 0 {
 		t.Errorf("100 requests came to generators %d times, and %d times to one of them", after-before, least)
 	}
 	kit.Must(t, generators[0].Kill())
