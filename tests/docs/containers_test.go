@@ -43,7 +43,7 @@ func TestContainers(t *testing.T) {
 	var file struct {
 		Services map[string]service
 		Volumes  map[string]any
-		Configs  map[string]struct{ Content string }
+		Configs  map[string]struct{ Content, File string }
 	}
 	text := regexp.MustCompile(`\$\{\w+:-(\w*)\}`).ReplaceAllString(read(t, "docker-compose.yml"), "$1")
 	kit.Must(t, yaml.Unmarshal([]byte(text), &file))
@@ -70,6 +70,15 @@ func TestContainers(t *testing.T) {
 		}
 		if s.Build == "" {
 			check(len(s.HealthCheck.Test) > 1, name, "has no health check")
+		}
+		for _, c := range s.Configs {
+			declared, ok := file.Configs[c.Source]
+			check(ok, name, "has a configuration that is not declared:", c.Source)
+			if declared.File != "" {
+				read(t, declared.File)
+			}
+		}
+		if s.Build == "" {
 			continue
 		}
 		generators++
@@ -92,6 +101,28 @@ func TestContainers(t *testing.T) {
 	check(bus.Configs[0].Target == "/etc/nats/nats-server.conf", "NATS does not read", bus.Configs)
 	check(bus.Volumes[0] == "nats:"+opts.StoreDir, "NATS keeps its data outside", bus.Volumes)
 	check(opts.JetStream && opts.SyncAlways, "NATS has no JetStream, or loses what it confirmed in a power failure")
+
+	// Prometheus asks each generator, with the token of operators, as the job that the rules know.
+	var prometheus struct {
+		RuleFiles     []string `yaml:"rule_files"`
+		ScrapeConfigs []struct {
+			JobName       string `yaml:"job_name"`
+			Authorization map[string]string
+			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	kit.Must(t, yaml.Unmarshal([]byte(file.Configs["prometheus.yml"].Content), &prometheus))
+	job := prometheus.ScrapeConfigs[0]
+	check(len(prometheus.RuleFiles) == 1 && prometheus.RuleFiles[0] == "alerts.yml", "Prometheus has other rules")
+	check(job.Authorization["credentials_file"] == file.Services["leaf1"].Environment["LEAF_HTTP_ADMIN_TOKEN_FILE"],
+		"Prometheus has another token", job.Authorization)
+	check(strings.Contains(read(t, "deploy/prometheus/prometheus.yml"), "job_name: "+job.JobName+"\n"),
+		"the rules know no job", job.JobName)
+	for _, target := range job.StaticConfigs[0].Targets {
+		name, port, _ := strings.Cut(target, ":")
+		check(strings.HasSuffix(file.Services[name].Environment["LEAF_HTTP"], ":"+port), "nothing answers at", target)
+	}
+	check(len(job.StaticConfigs[0].Targets) == generators, "Prometheus asks", job.StaticConfigs)
 
 	// Versions are those that the tests run.
 	docker, mod := strings.ReplaceAll(read(t, "Dockerfile"), "\\\n", " "), read(t, "go.mod")

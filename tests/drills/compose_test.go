@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -50,6 +51,7 @@ func TestDrillCompose(t *testing.T) {
 			Build       string
 			Command     []string
 			Environment map[string]string
+			Configs     []struct{ Source, Target string }
 		}
 		Configs map[string]struct{ Content string }
 	}
@@ -73,24 +75,27 @@ func TestDrillCompose(t *testing.T) {
 			continue
 		}
 		at := testkit.FreeAddress(t)
+		secrets := t.TempDir()
+		here := strings.NewReplacer(append(addresses, "0.0.0.0:8080", at, "/data", t.TempDir(), "/secrets", secrets)...)
+		for _, c := range s.Configs {
+			kit.Must(t, os.WriteFile(here.Replace(c.Target), []byte(here.Replace(file.Configs[c.Source].Content)), 0o444))
+		}
 		var env []string
 		for variable, value := range s.Environment {
-			here := strings.NewReplacer(append(addresses, "0.0.0.0:8080", at, "/data", t.TempDir())...)
 			env = append(env, variable+"="+here.Replace(value))
 		}
+		token, admin := file.Configs["token"].Content, file.Configs["admin-token"].Content
 		run := func(args ...string) kit.Result {
 			return kit.Finish(t, kit.Start(t, kit.Command(t, t.TempDir(), env, args...)))
 		}
 		run(health).Want(t, 3) // it does not run
 		g := kit.Start(t, kit.Command(t, t.TempDir(), env, "serve"))
 		testkit.Eventually(t, name+" is ready", func() bool {
-			return answer(at, "/readyz", s.Environment["LEAF_HTTP_TOKEN"]) == 200
+			return answer(at, "/readyz", token) == 200
 		})
-		for token, want := range map[string]int{
-			"": 401, s.Environment["LEAF_HTTP_TOKEN"]: 401, s.Environment["LEAF_HTTP_ADMIN_TOKEN"]: 200,
-		} {
-			if code := answer(at, "/metrics", token); code != want {
-				t.Errorf("%s answers %d to the token %q, want %d", name, code, token, want)
+		for given, want := range map[string]int{"": 401, token: 401, admin: 200} {
+			if code := answer(at, "/metrics", given); code != want {
+				t.Errorf("%s answers %d to the token %q, want %d", name, code, given, want)
 			}
 		}
 		if !strings.Contains(g.Stdout(), "mode=joined") {
