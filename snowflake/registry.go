@@ -31,9 +31,6 @@ type Record struct {
 type Entry struct {
 	Record
 	Version uint64 // of the record: what the next write must find; never 0
-	// Rival is the holder by a second record of this worker, if the registry can have one. Its generator must not use
-	// the worker. Only List sets it, and no generator reads it: it is for audits.
-	Rival string
 }
 
 // Choice says which workers a generator may take.

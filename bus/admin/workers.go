@@ -34,8 +34,6 @@ type (
 		Acquired      time.Time `json:"acquired"`
 		Reported      time.Time `json:"reported"`       // the holder's last report
 		ReservedUntil time.Time `json:"reserved_until"` // from then on another may take it
-		// Rival is the holder by a second record of this worker, which must not be. Only ZooKeeper can have one.
-		Rival string `json:"rival,omitempty"`
 	}
 	// WorkerRelease asks to release a worker. Node, ReservedUntil and, if it is not zero, Reported must
 	// be as listed, so that no changed record is released. The reply is a Worker.

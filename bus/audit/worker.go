@@ -123,9 +123,6 @@ func (w *workerTrail) audit(record admin.Worker, running []admin.State) (found [
 	if t, ok := w.recorded(record); ok {
 		all = append(all, t)
 	}
-	if record.Rival != "" {
-		two("the registry has two records of it, of %s and of %s", record.Node, record.Rival)
-	}
 	for i, s := range running {
 		if slices.ContainsFunc(running[:i], func(o admin.State) bool { return o.Node == s.Node }) {
 			two("two generators with the name %s say that they hold it", s.Node)

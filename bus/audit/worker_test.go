@@ -113,7 +113,6 @@ func TestWorkerTrail(t *testing.T) {
 		"overwritten by hand, and nothing known": {nil, recordOf("ghost", 10, 70), []admin.State{runs("a", 20, 60)}, "it runs and says so"},
 		"two run":                                {[]published{a, acquired("b", 80, 70, 65, 140)}, recordOf("b", 80, 140), []admin.State{runs("a", 90, 140), runs("b", 90, 140)}, "a may issue"},
 		"a clone runs":                           {[]published{a}, recordOf("a", 10, 70), []admin.State{runs("a", 20, 70), runs("a", 20, 70)}, "two generators with the name a"},
-		"two nodes in ZooKeeper":                 {[]published{a}, admin.Worker{Node: "a", Rival: "b", Acquired: second(10), ReservedUntil: second(70)}, nil, "two records of it, of a and of b"},
 		// The borders.
 		"it begins where the other ended":     {[]published{a, acquired("b", 70, 70, 0, 90)}, admin.Worker{}, nil, ""},
 		"it begins just before the other end": {[]published{a, acquired("b", 69, 69, 0, 90)}, admin.Worker{}, nil, "and b may issue"},

@@ -53,9 +53,7 @@ func workers(t *testing.T, readings *int, records ...admin.Worker) Source {
 // contradicts then is reported.
 func TestWorkersAreReadAgain(t *testing.T) {
 	t.Parallel()
-	good := recordOf("a", 10, 70)
-	bad := good
-	bad.Rival = "b"
+	good, bad := recordOf("a", 10, 70), recordOf("b", 10, 70)
 	for name, c := range map[string]struct {
 		records        []admin.Worker
 		readings, want int
@@ -65,7 +63,11 @@ func TestWorkersAreReadAgain(t *testing.T) {
 		"it was wrong": {[]admin.Worker{bad}, 2, 1},
 	} {
 		readings := 0
-		report, err := Run(t.Context(), workers(t, &readings, c.records...), Options{})
+		source := workers(t, &readings, c.records...)
+		running := runs("a", 20, 70)
+		running.Worker = &good.Worker
+		source.States = func(context.Context) ([]admin.State, error) { return []admin.State{running}, nil }
+		report, err := Run(t.Context(), source, Options{})
 		if err != nil || readings != c.readings || len(report.Contradictions) != c.want || len(report.Workers) != 1 {
 			t.Errorf("%s: %+v, %v after %d readings", name, report, err, readings)
 		}

@@ -47,9 +47,7 @@ func (w *workerAdmin) list(ctx context.Context, req admin.WorkersRequest) (admin
 	now := time.Now()
 	for _, e := range entries {
 		if e.Worker >= req.From {
-			worker := w.worker(now, e.Record)
-			worker.Rival = e.Rival
-			page.Workers = append(page.Workers, worker)
+			page.Workers = append(page.Workers, w.worker(now, e.Record))
 		}
 	}
 	if n := fit(w.cfg.Conn, page.Workers, limit); n < len(page.Workers) {

@@ -23,7 +23,7 @@ func TestDrillEnsemble(t *testing.T) {
 		}
 	}
 	its := func() *kit.ZooKeeper { // the server that the keeper talks to
-		at := k.link.conn.Server()
+		at := k.server()
 		return e[slices.IndexFunc(e, func(s *kit.ZooKeeper) bool { return s.Addr() == at })]
 	}
 	holds := func(when string) {

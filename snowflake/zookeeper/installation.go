@@ -31,14 +31,14 @@ var errNoOwner = errors.New("no installation has its workers in this ZooKeeper")
 // from then on, wherever the addresses lead. Then another layout is refused, with an error that
 // matches [snowflake.ErrRefused]. All other methods need a Claim before.
 func (r *Registry) Claim(ctx context.Context, installation string, first bool) (of, id string, err error) {
-	have, err := ask(ctx, r.link, func(ctx context.Context) (owner, error) {
+	have, err := ask(ctx, r.link, func(ctx context.Context, c *client) (owner, error) {
 		for {
-			have, session, err := r.readInstallation()
+			have, err := r.readInstallation(c)
 			switch {
 			case errors.Is(err, errNoOwner) && !first:
 				return owner{}, nil
 			case errors.Is(err, errNoOwner):
-				if err := r.makeInstallation(installation); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+				if err := r.makeInstallation(c, installation); err != nil && !errors.Is(err, zk.ErrNodeExists) {
 					return have, fmt.Errorf("making %s: %w", r.installation, err)
 				}
 				if ctx.Err() != nil {
@@ -52,7 +52,7 @@ func (r *Registry) Claim(ctx context.Context, installation string, first bool) (
 				return have, fmt.Errorf("%w: the configuration is not that of %s in ZooKeeper: %s", snowflake.ErrRefused, r.root,
 					strings.Join(d, "; "))
 			}
-			r.id, r.checked = have.ZooKeeper, session
+			r.id, c.admitted = have.ZooKeeper, true
 			return have, nil
 		}
 	})
@@ -79,45 +79,40 @@ func (r *Registry) Repair(installation, id string) string {
 		r.installation, record, id)
 }
 
-// readInstallation reads the record, and the session in which it did.
-func (r *Registry) readInstallation() (have owner, session int64, err error) {
-	conn := r.link.conn
-	session = conn.SessionID()
+// readInstallation reads the record.
+func (r *Registry) readInstallation(c *client) (have owner, err error) {
 	// A server that lags behind may not know yet what was made a moment ago.
-	if _, err := conn.Sync(rootFolder); err != nil {
-		return have, 0, fmt.Errorf("reading %s: %w", r.installation, err)
+	if _, err := c.conn.Sync(rootFolder); err != nil {
+		return have, fmt.Errorf("reading %s: %w", r.installation, err)
 	}
-	text, _, err := conn.Get(r.installation)
+	text, _, err := c.conn.Get(r.installation)
 	if errors.Is(err, zk.ErrNoNode) {
-		return have, 0, errNoOwner
+		return have, errNoOwner
 	}
 	if err != nil {
-		return have, 0, fmt.Errorf("reading %s: %w", r.installation, err)
+		return have, fmt.Errorf("reading %s: %w", r.installation, err)
 	}
 	if err := json.Unmarshal(text, &have); err != nil || have.ID == "" || have.ZooKeeper == "" ||
 		strings.Contains(have.ZooKeeper, "/") {
-		return have, 0, fmt.Errorf("%w: %s in ZooKeeper is damaged: %.200q; restore it from a backup", snowflake.ErrRefused,
+		return have, fmt.Errorf("%w: %s in ZooKeeper is damaged: %.200q; restore it from a backup", snowflake.ErrRefused,
 			r.installation, text)
 	}
 	where := r.installation + "/" + have.ZooKeeper
-	there, _, err := conn.Exists(where)
-	if err == nil && conn.SessionID() != session {
-		err = errors.New("the session with ZooKeeper ended meanwhile")
-	}
+	there, _, err := c.conn.Exists(where)
 	if err != nil {
-		return have, 0, fmt.Errorf("reading %s: %w", where, err)
+		return have, fmt.Errorf("reading %s: %w", where, err)
 	}
 	if !there { // not for us to make: nothing would prove where it is made
-		return have, 0, fmt.Errorf("%w: the node %s is gone from ZooKeeper: was it deleted by hand? In zkCli.sh: create "+
+		return have, fmt.Errorf("%w: the node %s is gone from ZooKeeper: was it deleted by hand? In zkCli.sh: create "+
 			"%[2]s ''", snowflake.ErrRefused, where)
 	}
-	return have, session, nil
+	return have, nil
 }
 
 // makeInstallation writes the record, if there is none.
-func (r *Registry) makeInstallation(id string) error {
+func (r *Registry) makeInstallation(c *client, id string) error {
 	for _, folder := range []string{rootFolder, r.root} {
-		if err := r.make(folder); err != nil {
+		if err := r.make(c, folder); err != nil {
 			return err
 		}
 	}
@@ -126,7 +121,7 @@ func (r *Registry) makeInstallation(id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.link.conn.Multi(
+	_, err = c.conn.Multi(
 		&zk.CreateRequest{Path: r.installation, Data: record, Acl: open},
 		&zk.CreateRequest{Path: r.installation + "/" + want.ZooKeeper, Acl: open},
 	)
@@ -134,10 +129,10 @@ func (r *Registry) makeInstallation(id string) error {
 }
 
 // make makes a node without data, if it is not there.
-func (r *Registry) make(path string) error {
-	there, _, err := r.link.conn.Exists(path)
+func (r *Registry) make(c *client, path string) error {
+	there, _, err := c.conn.Exists(path)
 	if err == nil && !there {
-		_, err = r.link.conn.Create(path, nil, 0, open)
+		_, err = c.conn.Create(path, nil, 0, open)
 	}
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 		return fmt.Errorf("making %s in ZooKeeper: %w", path, err)

@@ -6,225 +6,213 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// link is the way to ZooKeeper. Its client reconnects by itself, with a new
-// session where the old one is over, and has no contexts: a request waits until
-// there is an answer or the connection breaks. So the link sends no request while
-// there is no session, and only one at a time.
+const (
+	defaultPort = "2181"
+	dialTimeout = time.Second
+)
+
+// parseHosts reads host[:port],host[:port].
+func parseHosts(list string) ([]string, error) {
+	var hosts []string
+	for _, text := range strings.Split(list, ",") {
+		text = strings.TrimSpace(text)
+		if strings.Contains(text, "/") {
+			return nil, fmt.Errorf("%q: give host:port,host:port, without a path", text)
+		}
+		host, port, err := net.SplitHostPort(text)
+		if err != nil { // it has no port, or is no address, which is found below
+			host, port = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), defaultPort
+		}
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("%q: the port is not a number from 1 to 65535", text)
+		}
+		if host == "" || strings.ContainsAny(host, " \t@=?") || strings.Contains(host, ":") && net.ParseIP(host) == nil {
+			return nil, fmt.Errorf("%q: want host:port,host:port", text)
+		}
+		hosts = append(hosts, net.JoinHostPort(host, port))
+	}
+	return hosts, nil
+}
+
+// link is the way to ZooKeeper, for one request at a time. The library's client has no contexts, and connects again
+// by itself, to any server. Here a client has one connection and one session: when the connection breaks, the client
+// ends, and the next request begins with another one. So what a client has found out about its server stays true.
 type link struct {
 	hosts   []string
-	servers hosts         // the same, in turn
 	timeout time.Duration // of a session
 	log     *slog.Logger
 
 	busy chan struct{} // holds a value while a request is under way, until it has really ended
-	conn *zk.Conn      // of the request that is under way; guarded by busy
 
-	closing sync.WaitGroup // dropped clients; added to under mu while not closed
+	closing sync.WaitGroup // clients that end; added to under mu while not closed
 
-	mu        sync.Mutex
-	client    *client // nil: none yet, or it was dropped
-	connected bool    // as the log says
-	closed    bool    // by us
-	why       error   // why there is no session, as found first; nil: not known
-	address   string  // by which this machine last reached a server
+	mu     sync.Mutex
+	client *client // nil: none yet, or it has ended
+	next   int     // the host that is tried next
+	closed bool
 }
 
-// client is a connection, and whether there is a session.
+// client is one connection to a server.
 type client struct {
-	*link
 	conn   *zk.Conn
+	raw    net.Conn
 	events <-chan zk.Event // closed when the library's goroutines have ended
+	up     chan struct{}   // closed when there is a session
+	gone   chan struct{}   // closed when the connection has broken or was closed
 
-	// Guarded by the link's mu.
-	over  bool          // it was closed
-	up    chan struct{} // closed while there is a session
-	isUp  bool
-	since time.Time // of when it was last up, or began
-	raw   *boundedConn
+	// Guarded by the link's busy.
+	admitted bool // it leads to the ZooKeeper that was claimed
+	leased   bool // its session has the temporary node
 }
 
 func newLink(hosts []string, timeout time.Duration, log *slog.Logger) *link {
-	return &link{hosts: hosts, timeout: timeout, log: log, busy: make(chan struct{}, 1)}
+	return &link{hosts: hosts, next: rand.IntN(len(hosts)), timeout: timeout, log: log, busy: make(chan struct{}, 1)}
 }
 
-// current returns the client. It makes one, which begins to connect, if there is none.
-func (l *link) current() (*client, error) {
+// session returns a client with a session. If there is none, it tries each host once.
+func (l *link) session(ctx context.Context) (*client, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.client != nil {
-		return l.client, nil
+	c := l.client
+	l.mu.Unlock()
+	if c != nil {
+		return c, ctx.Err()
 	}
+	var why error // the first one
+	for range l.hosts {
+		c, err := l.connect(ctx)
+		if err == nil {
+			return c, nil
+		}
+		if why = cmp.Or(why, err); ctx.Err() != nil || errors.Is(err, zk.ErrClosing) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("ZooKeeper is not connected (%s): %w", strings.Join(l.hosts, ","), why)
+}
+
+// connect makes a client of the next host. The library would resolve the names of all hosts, and fail if one is not
+// known; and it would wait without end for a server that hangs while it greets.
+func (l *link) connect(ctx context.Context) (*client, error) {
+	l.mu.Lock()
+	host := l.hosts[l.next%len(l.hosts)]
+	l.next++
+	l.mu.Unlock()
+	raw, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{raw: raw, up: make(chan struct{}), gone: make(chan struct{})}
+	l.mu.Lock()
 	if l.closed {
+		l.mu.Unlock()
+		raw.Close()
 		return nil, zk.ErrClosing
 	}
-	c := &client{link: l, up: make(chan struct{}), since: time.Now()}
-	var err error
-	c.conn, c.events, err = zk.Connect(l.hosts, l.timeout, // returns at once; its callbacks wait for mu
-		zk.WithHostProvider(&l.servers),
-		zk.WithDialer(c.dial),
+	first := make(chan net.Conn, 1)
+	first <- raw
+	c.conn, c.events, err = zk.Connect([]string{raw.RemoteAddr().String()}, l.timeout, // returns at once
+		zk.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
+			select {
+			case conn := <-first:
+				return conn, nil
+			default:
+				return nil, zk.ErrConnectionClosed
+			}
+		}),
 		zk.WithEventCallback(c.event),
 		zk.WithLogInfo(false),
 		zk.WithLogger(slog.NewLogLogger(l.log.With("from", "ZooKeeper's client").Handler(), slog.LevelDebug)),
 	)
-	if err == nil {
-		l.client = c
+	if err != nil {
+		l.mu.Unlock()
+		raw.Close()
+		return nil, err
 	}
-	return c, err
+	l.client = c
+	l.closing.Go(func() { l.follow(c) })
+	l.mu.Unlock()
+	select {
+	case <-c.up:
+		return c, ctx.Err()
+	case <-c.gone:
+		return nil, zk.ErrConnectionClosed
+	case <-time.After(l.timeout / 3):
+		err = fmt.Errorf("%s does not greet", host)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	l.drop(c)
+	return nil, err
 }
 
-// drop ends a client, and with it the request that waits for it. The next request goes
-// to a new client.
-func (l *link) drop(c *client) {
+// event follows the state of the session. It must not block. The client has one session, which is lost once.
+func (c *client) event(e zk.Event) {
+	switch e.State {
+	case zk.StateHasSession:
+		close(c.up)
+	case zk.StateDisconnected:
+		select {
+		case <-c.gone:
+		default:
+			close(c.gone)
+		}
+	}
+}
+
+// follow ends a client when its connection has broken. It waits for the library's goroutines: up to 1 s.
+func (l *link) follow(c *client) {
+	up := false
+	select {
+	case <-c.up:
+		up = true
+		l.log.Info("connected to ZooKeeper", "server", c.raw.RemoteAddr())
+		<-c.gone
+	case <-c.gone:
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.client == c { // if not, another goroutine has dropped it already
+	if l.client == c {
 		l.client = nil
-		l.closing.Go(c.close)
 	}
-}
-
-// close ends a client; its request returns an error. It waits for the client's
-// goroutines: up to 3 s for the server, and 1 s for a connection that is being made. It
-// closes the connection, because the library would go on reading from a server that
-// answers only pings.
-func (c *client) close() {
-	c.conn.Close()
-	c.mu.Lock()
-	c.over = true // from here on it does not connect again
-	if c.raw != nil {
-		c.raw.Close()
+	up = up && !l.closed
+	l.mu.Unlock()
+	if up {
+		l.log.Warn("the connection to ZooKeeper is lost")
 	}
-	c.mu.Unlock()
+	c.conn.Close() // what still waits for it returns an error
 	for range c.events {
 	}
 }
 
-// dial connects to a server with a bound on its greeting. The library would wait
-// forever for a server that hangs while it greets, even after Close.
-func (c *client) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, address, timeout)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over && err == nil {
-		conn.Close()
-		err = zk.ErrClosing
+// drop ends a client, and with it the request that waits for it. The next request begins with another one.
+func (l *link) drop(c *client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client == c {
+		l.client = nil
 	}
-	if err != nil {
-		if c.why == nil { // keep the first host's
-			c.why = err
-		}
-		return nil, err
-	}
-	if host, _, err := net.SplitHostPort(conn.LocalAddr().String()); err == nil {
-		c.address = host
-	}
-	c.raw = &boundedConn{Conn: conn, most: c.timeout}
-	return c.raw, nil
-}
-
-// boundedConn bounds each read until there is a session. From then on the library has
-// its own bounds, which the server decides.
-type boundedConn struct {
-	net.Conn
-	most    time.Duration
-	greeted atomic.Bool
-}
-
-// SetReadDeadline sets the deadline t, or an earlier one.
-func (c *boundedConn) SetReadDeadline(t time.Time) error {
-	if c.greeted.Load() {
-		return c.Conn.SetReadDeadline(t)
-	}
-	most := time.Now().Add(c.most)
-	if t.IsZero() || t.After(most) {
-		t = most
-	}
-	return c.Conn.SetReadDeadline(t)
-}
-
-// event follows the state of the session. It must not block.
-func (c *client) event(e zk.Event) {
-	if e.Type != zk.EventSession {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch e.State {
-	case zk.StateHasSession:
-		if c.isUp {
-			return
-		}
-		c.isUp, c.why = true, nil
-		close(c.up)
-		c.raw.greeted.Store(true)
-		if !c.connected {
-			c.connected = true
-			c.log.Info("connected to ZooKeeper", "server", e.Server)
-		}
-	case zk.StateDisconnected, zk.StateExpired:
-		if !c.isUp {
-			return
-		}
-		c.isUp, c.up, c.since = false, make(chan struct{}), time.Now()
-		if !c.closed && c == c.client {
-			c.connected = false
-			c.log.Warn("the connection to ZooKeeper is lost")
-		}
-	}
-}
-
-// session waits for a session. If there was none for longer than a session lasts, by
-// this machine's monotonic clock, it begins with a new client. Then the old session is
-// over; and servers refuse a client that has seen more transactions than they have,
-// which is for ever after a restore from a backup.
-func (l *link) session(ctx context.Context) (*client, error) {
-	for {
-		c, err := l.current()
-		if err != nil {
-			return nil, err
-		}
-		l.mu.Lock()
-		up, left := c.up, l.timeout-time.Since(c.since)
-		if c.isUp {
-			left = l.timeout
-		}
-		l.mu.Unlock()
-		if left <= 0 {
-			l.drop(c)
-			continue
-		}
-		select {
-		case <-up:
-			return c, ctx.Err()
-		case <-time.After(left):
-		case <-ctx.Done():
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return nil, fmt.Errorf("ZooKeeper is not connected (%s): %w", strings.Join(l.hosts, ","), cmp.Or(l.why, ctx.Err()))
-		}
-	}
+	c.raw.Close()
 }
 
 // local is the IP address by which this machine reaches ZooKeeper.
-func (l *link) local() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.address
+func (c *client) local() string {
+	host, _, _ := net.SplitHostPort(c.raw.LocalAddr().String())
+	return host
 }
 
 // ask runs f when there is a session and no other request is under way, and returns
 // when f or the context has ended. A request of f may still be done after that; f must
 // look at its context before it begins another.
-func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)) (T, error) {
+func ask[T any](ctx context.Context, l *link, f func(context.Context, *client) (T, error)) (T, error) {
 	var none T
 	select {
 	case l.busy <- struct{}{}:
@@ -236,7 +224,6 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 		<-l.busy
 		return none, err
 	}
-	l.conn = c.conn
 	// The library waits for an answer as long as the server answers its pings.
 	silence := time.AfterFunc(2*l.timeout, func() {
 		l.log.Warn("ZooKeeper does not answer a request: connecting again")
@@ -247,7 +234,7 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	answered := make(chan struct{}) // until it is closed, only the goroutine uses these two
 	go func() {
 		defer func() { <-l.busy }()
-		answer, failed = f(ctx)
+		answer, failed = f(ctx, c)
 		silence.Stop()
 		close(answered)
 	}()
@@ -259,8 +246,8 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context) (T, error)
 	}
 }
 
-// close ends the session, and with it the temporary node. It waits for all requests,
-// which end with their client, and for the dropped clients.
+// close ends the session, and with it the temporary node. It waits for the request that is under way, which ends with
+// its client, and for the library's goroutines.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true
@@ -268,7 +255,8 @@ func (l *link) close() {
 	l.client = nil
 	l.mu.Unlock()
 	if c != nil {
-		c.close()
+		c.conn.Close()
+		c.raw.Close()
 	}
 	l.closing.Wait()
 	l.busy <- struct{}{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,22 +19,39 @@ func isRequest(packet []byte) bool {
 	return len(packet) > 12 && binary.BigEndian.Uint32(packet[4:]) != 0
 }
 
-// A connection breaks while the other address accepts connections and answers nothing. The registry comes back to
-// the one that works.
+func TestParseHosts(t *testing.T) {
+	for list, want := range map[string][]string{
+		"h1":                     {"h1:2181"},
+		"h1:2182,h2, h3:1 ":      {"h1:2182", "h2:2181", "h3:1"},
+		"10.0.0.5,[::1]:9,[::1]": {"10.0.0.5:2181", "[::1]:9", "[::1]:2181"},
+		"::1":                    {"[::1]:2181"},
+	} {
+		if got, err := parseHosts(list); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v; want %q", list, got, err, want)
+		}
+	}
+	for _, list := range []string{"", " ", ",", "h1,", "h1:0", "h1:65536", "h1:x", "h1:2181/chroot", "zk://h1", "a b:1", "h1:1:2", "u:p@h1:1", ":2181"} {
+		if got, err := parseHosts(list); err == nil {
+			t.Errorf("%q: %q", list, got)
+		}
+	}
+}
+
+// A connection breaks while one of two addresses accepts connections and answers nothing. The registry finds the one
+// that works.
 func TestOneAddressHangs(t *testing.T) {
 	t.Parallel()
 	_, behind, first := newProxied(t, kit.ZooKeeperHosts(t))
 	_, other, second := newProxied(t, kit.ZooKeeperHosts(t))
-	ways := map[string]*kit.Link{first.Addr(): first, second.Addr(): second}
 	behind.hosts += "," + other.hosts
 	k := newKeeper(t, behind)
-	k.reports()
-	works := k.link.conn.Server()
-	for addr, way := range ways {
-		way.Hang(addr != works)
+	for _, hangs := range []*kit.Link{first, second} {
+		first.Hang(hangs == first)
+		second.Hang(hangs == second)
+		first.Cut()
+		second.Cut()
+		k.reports()
 	}
-	ways[works].Cut()
-	k.reports()
 }
 
 // A write whose answer is lost is an error that says neither that it was done nor that nothing changed. The next
@@ -107,7 +125,7 @@ func TestClose(t *testing.T) {
 	begun := make(chan struct{})
 	ctx, cancel := context.WithCancel(within(t))
 	go func() { <-begun; cancel() }()
-	_, err := ask(ctx, r.link, func(context.Context) (int, error) {
+	_, err := ask(ctx, r.link, func(context.Context, *client) (int, error) {
 		close(begun)
 		<-ctx.Done()
 		time.Sleep(100 * time.Millisecond)

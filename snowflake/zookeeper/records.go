@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
+	"path"
 	"sync"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -27,36 +24,13 @@ type data struct {
 	Incarnation   string `json:"incarnation"`
 	ReservedUntil int64  `json:"reserved_until"`
 	Acquired      int64  `json:"acquired"`
-	Base          *int64 `json:"base"` // base + sequence number = worker
-}
-
-// sequential is the form of a node's name: that of a generator, one hyphen, and the
-// sequence number. After a second hyphen the number would be negative.
-var sequential = regexp.MustCompile(`[^-]-([0-9]{10})$`)
-
-// prefix is how the name of a generator's record begins.
-func prefix(generator string) string {
-	if strings.HasSuffix(generator, "-") {
-		generator += "_"
-	}
-	return generator + "-"
-}
-
-// number returns the sequence number of a node's name.
-func number(name string) (n int64, ok bool) {
-	m := sequential.FindStringSubmatch(name)
-	if m == nil {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	return n, err == nil
+	Worker        *int64 `json:"worker"`
 }
 
 // node is a worker's record and where it is.
 type node struct {
 	snowflake.Entry // its version is the ID of the last transaction, which never comes again
 	name            string
-	base            int64
 	version         int32 // ZooKeeper's: it begins at 0 when a node is made again
 	created         int64 // the ID of the transaction
 }
@@ -64,69 +38,58 @@ type node struct {
 // decode reads a node. A node that this package cannot have written is an error: a
 // guess could give a worker to two generators.
 func decode(name string, text []byte, s *zk.Stat) (node, error) {
-	n, ok := number(name)
 	var d data
-	if err := json.Unmarshal(text, &d); !ok || err != nil || d.Base == nil || d.Incarnation == "" ||
+	if err := json.Unmarshal(text, &d); err != nil || d.Worker == nil || *d.Worker < 0 || d.Incarnation == "" ||
 		d.ReservedUntil <= 0 || s.Mzxid <= 0 {
 		return node{}, fmt.Errorf("node %s: %.200q", name, text)
-	}
-	worker := *d.Base + n
-	if *d.Base < -n || worker < 0 { // the sum may have overflowed
-		return node{}, fmt.Errorf("node %s makes no worker: %.200q", name, text)
 	}
 	return node{
 		Entry: snowflake.Entry{
 			Record: snowflake.Record{
-				Worker: worker, Node: d.Node, Incarnation: d.Incarnation,
+				Worker: *d.Worker, Node: d.Node, Incarnation: d.Incarnation,
 				ReservedUntil: d.ReservedUntil, Acquired: d.Acquired, Reported: d.Timestamp,
 			},
 			Version: uint64(s.Mzxid),
 		},
-		name: name, base: *d.Base, version: s.Version, created: s.Czxid,
+		name: name, version: s.Version, created: s.Czxid,
 	}, nil
 }
 
-// encode is the data of a record whose node has this base.
-func (r *Registry) encode(rec snowflake.Record, base int64) ([]byte, error) {
-	return json.Marshal(data{
-		IP: r.link.local(), Port: r.cfg.Port, Timestamp: rec.Reported,
-		Node: rec.Node, Incarnation: rec.Incarnation, ReservedUntil: rec.ReservedUntil, Acquired: rec.Acquired, Base: &base,
+// encode is the data of a record's node. ip and port are its holder's.
+func encode(rec snowflake.Record, ip, port string) []byte {
+	text, _ := json.Marshal(data{ // never fails for strings and integers
+		IP: ip, Port: port, Timestamp: rec.Reported, Node: rec.Node, Incarnation: rec.Incarnation,
+		ReservedUntil: rec.ReservedUntil, Acquired: rec.Acquired, Worker: &rec.Worker,
 	})
+	return text
 }
 
 // records are what ZooKeeper has.
 type records struct {
-	nodes map[int64]node // by worker
-	// rivals are the holders by second nodes of a worker. A node that was made at the same moment as another, and was
-	// never used, is not one of them when its reservation is over: its generator may have been killed before it could
-	// delete it.
-	rivals map[int64]string
-	// made is how many nodes were ever made in the folder: the sequence number
-	// of the next.
-	made    int64
-	damaged []string // names of nodes that cannot be read
+	nodes   map[int64]node // by worker
+	version int32          // of the folder: each generator that makes a node raises it
+	made    int64          // how many nodes were ever made in the folder: the sequence number of the next
+	damaged string         // the path of a node that cannot be read; empty: none
 }
 
-// read reads all records. Of two nodes of one worker the older counts: the generator
-// that made the other notices that, and does not use it.
-func (r *Registry) read(ctx context.Context) (all records, err error) {
-	if err := r.admit(); err != nil {
+// read reads all records. Of two nodes of one worker, which only a person can have made, the older counts.
+func (r *Registry) read(ctx context.Context, c *client) (all records, err error) {
+	if err := r.admit(c); err != nil {
 		return all, err
 	}
-	conn := r.link.conn
-	if _, err := conn.Sync(r.forever); err != nil && !errors.Is(err, zk.ErrNoNode) {
+	if _, err := c.conn.Sync(r.forever); err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return all, fmt.Errorf("reading %s: %w", r.forever, err)
 	}
-	names, folder, err := conn.Children(r.forever)
+	names, folder, err := c.conn.Children(r.forever)
 	if errors.Is(err, zk.ErrNoNode) {
 		names, folder, err = nil, &zk.Stat{}, nil
 	}
 	if err != nil {
 		return all, fmt.Errorf("reading %s: %w", r.forever, err)
 	}
-	all.made = (int64(folder.Cversion) + int64(folder.NumChildren)) / 2 // it counts what was made and what was deleted
-	all.nodes, all.rivals = make(map[int64]node), make(map[int64]string)
-	for name, got := range r.readNodes(ctx, names) {
+	all = records{nodes: make(map[int64]node), version: folder.Version,
+		made: (int64(folder.Cversion) + int64(folder.NumChildren)) / 2} // it counts what was made and what was deleted
+	for name, got := range r.readNodes(ctx, c, names) {
 		switch {
 		case errors.Is(got.err, zk.ErrNoNode): // deleted meanwhile
 			continue
@@ -135,28 +98,13 @@ func (r *Registry) read(ctx context.Context) (all records, err error) {
 		}
 		n, err := decode(name, got.text, got.stat)
 		if err != nil {
-			all.damaged = append(all.damaged, name)
-			r.logOnce(name, got.stat.Mzxid,
-				"it is damaged: no worker is added until it is deleted, when its holder is stopped: "+err.Error())
-			continue
+			all.damaged = r.forever + "/" + name
+		} else if other, ok := all.nodes[n.Worker]; !ok || n.created < other.created {
+			all.nodes[n.Worker] = n
 		}
-		other, ok := all.nodes[n.Worker]
-		if !ok || n.created < other.created {
-			n, other = other, n
-			all.nodes[other.Worker] = other
-		}
-		if ok && (n.version > 0 || n.ReservedUntil > time.Now().UnixMilli()) {
-			all.rivals[n.Worker] = n.Node
-		}
-	}
-	if err := ctx.Err(); err != nil { // the caller has left, and must not begin a write
-		return all, err
-	}
-	if conn.SessionID() != r.checked { // a part may be from another ZooKeeper
-		return all, errors.New("the session with ZooKeeper ended meanwhile")
 	}
 	r.known = all.nodes
-	return all, nil
+	return all, ctx.Err() // a caller that has left must not begin a write
 }
 
 // nodeData is the answer to the question for one node.
@@ -166,23 +114,19 @@ type nodeData struct {
 	err  error
 }
 
-// readNodes reads those of the nodes that are workers' records, many at a time.
-func (r *Registry) readNodes(ctx context.Context, names []string) map[string]nodeData {
+// readNodes reads nodes, many at a time.
+func (r *Registry) readNodes(ctx context.Context, c *client, names []string) map[string]nodeData {
 	nodes := make(map[string]nodeData, len(names))
 	var mu sync.Mutex
 	var reads sync.WaitGroup
 	slots := make(chan struct{}, readsAtOnce)
 	for _, name := range names {
-		if _, ok := number(name); !ok {
-			r.logOnce(name, 0, "it is no worker's record; nothing else may be made there, because each child takes a number")
-			continue
-		}
 		slots <- struct{}{}
 		reads.Go(func() {
 			defer func() { <-slots }()
 			got := nodeData{err: ctx.Err()}
 			if got.err == nil {
-				got.text, got.stat, got.err = r.link.conn.Get(r.forever + "/" + name)
+				got.text, got.stat, got.err = c.conn.Get(r.forever + "/" + name)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -193,11 +137,90 @@ func (r *Registry) readNodes(ctx context.Context, names []string) map[string]nod
 	return nodes
 }
 
-// logOnce logs a node that should not be in the folder, once for each of its versions.
-func (r *Registry) logOnce(name string, version int64, why string) {
-	if had, ok := r.logged[name]; ok && had == version {
-		return
+// add makes the node of a worker that has none: its sequence number, counted from the first worker, or the next one that
+// is free. So if all nodes are deleted, no worker comes back soon. [zk.ErrBadVersion]: another generator made a node
+// meanwhile.
+func (r *Registry) add(
+	ctx context.Context, c *client, rec snowflake.Record, choice snowflake.Choice,
+) (e snowflake.Entry, err error) {
+	if err := r.admit(c); err != nil {
+		return e, err
 	}
-	r.logged[name] = version
-	r.cfg.Log.Error("a node in ZooKeeper is not valid", "node", r.forever+"/"+name, "why", why)
+	if err := r.make(c, r.forever); err != nil {
+		return e, err
+	}
+	all, err := r.read(ctx, c)
+	if err != nil {
+		return e, err
+	}
+	if all.damaged != "" {
+		return e, fmt.Errorf("the worker of the damaged node %s is unknown: stop its holder, then delete the node", all.damaged)
+	}
+	n, tried := choice.Last-choice.First+1, int64(0)
+	for ; tried < n; tried++ {
+		rec.Worker = choice.First + (all.made+tried)%n
+		if all.nodes[rec.Worker].name == "" && choice.Allows(rec.Worker) {
+			break
+		}
+	}
+	if tried == n {
+		return e, fmt.Errorf("%w: of %d to %d none is free", snowflake.ErrFull, choice.First, choice.Last)
+	}
+	done, err := r.write(c, &zk.SetDataRequest{Path: r.forever, Version: all.version}, &zk.CreateRequest{
+		Path: r.forever + "/" + rec.Node + "-", Data: encode(rec, c.local(), r.cfg.Port), Acl: open, Flags: zk.FlagSequence,
+	})
+	if err != nil {
+		return e, fmt.Errorf("making a node in %s (it may have happened): %w", r.forever, err)
+	}
+	r.lease(c, rec)
+	made := done[0].Stat.Mzxid // both have one transaction
+	e = snowflake.Entry{Record: rec, Version: uint64(made)}
+	r.known[rec.Worker] = node{Entry: e, name: path.Base(done[1].String), created: made}
+	return e, nil
+}
+
+func (r *Registry) put(ctx context.Context, c *client, rec snowflake.Record, version uint64) (uint64, error) {
+	conflict := fmt.Errorf("%w: worker %d", snowflake.ErrConflict, rec.Worker)
+	if err := r.admit(c); err != nil {
+		return 0, err
+	}
+	known, ok := r.known[rec.Worker]
+	if !ok || known.Version != version {
+		all, err := r.read(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		known = all.nodes[rec.Worker]
+	}
+	if version == 0 || known.Version != version {
+		return 0, conflict
+	}
+	where := r.forever + "/" + known.name
+	text, stat, err := c.conn.Get(where)
+	if errors.Is(err, zk.ErrNoNode) {
+		return 0, conflict
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading %s: %w", where, err)
+	}
+	now, err := decode(known.name, text, stat)
+	if err != nil || now != known { // damaged, or changed by another generator
+		return 0, conflict
+	}
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	set := &zk.SetDataRequest{Path: where, Data: encode(rec, c.local(), r.cfg.Port), Version: now.version}
+	done, err := r.write(c, set)
+	switch {
+	case errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode):
+		return 0, conflict
+	case err != nil:
+		return 0, fmt.Errorf("writing %s (it may have happened): %w", where, err)
+	}
+	r.lease(c, rec)
+	now.Entry = snowflake.Entry{Record: rec, Version: uint64(done[0].Stat.Mzxid)}
+	now.version = done[0].Stat.Version
+	r.known[rec.Worker] = now
+	return now.Version, nil
 }

@@ -153,17 +153,14 @@ func (s *site) save(tb testing.TB) (restore func()) {
 	}
 }
 
-// owner is the session that holds a generator's temporary node, and what that says; 0 if there is none.
-func (s *site) owner(tb testing.TB, node string) (session int64, text string) {
+// leaseOf is the session that holds a generator's temporary node; 0 if there is none.
+func (s *site) leaseOf(tb testing.TB, node string) int64 {
 	tb.Helper()
-	data, stat, err := s.admin.Get(s.path("leaf_temporary", node))
-	if errors.Is(err, zk.ErrNoNode) {
-		return 0, ""
-	}
+	_, stat, err := s.admin.Exists(s.path("leaf_temporary", node))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return stat.EphemeralOwner, string(data)
+	return stat.EphemeralOwner
 }
 
 // parse reads the JSON of a node; that of none is zero.
