@@ -28,32 +28,43 @@ const (
 	// idleConsumer is how long the server keeps a consumer that could not be deleted.
 	idleConsumer  = 5 * time.Minute
 	removeTimeout = 2 * time.Second
+	// overlap is how far the clocks of NATS servers may differ. Each of them gives messages their times.
+	overlap = time.Second
 
 	firstFollowPause = 100 * time.Millisecond
 	lastFollowPause  = 5 * time.Second
 )
 
 var (
+	errLeft        = errors.New("the loop was left")
 	errGap         = errors.New("messages were lost on their way")
 	errReconnected = errors.New("the connection was interrupted")
 	// errUnfit is about a durable consumer that cannot be used.
 	errUnfit = errors.New("the durable consumer cannot be used")
 )
 
-// follower is a loop that reads the stream. Without a durable consumer it keeps its own position:
-// its consumer stores none, and the follower makes another consumer after whatever may have lost a message.
+// follower is a loop that reads the stream. Without [Durable] it makes another consumer after whatever may have lost a
+// message. That begins at the time of the last message, because a stream that was made again or restored uses numbers
+// again. jetstream.OrderedConsumer goes on at its old number there, and waits for events that it never gets. It makes
+// its consumers inside Next, where the loop can neither prevent nor cancel that, and leaves the last one on the server.
 //
-// jetstream.OrderedConsumer does so too. But where the stream's numbers begin again it goes on at its
-// old number, and waits for events that it never gets: TestFollowStreamMadeAgain and
-// TestFollowRestoredStream fail with it. It also leaves its last consumer on the server.
+//	run        one session after the other, with pauses
+//	  session  open, and pull until something fails
+//	    pull   pass each message to the loop
 type follower struct {
 	options
 	yield func(Event, error) bool
 
-	opened  bool      // it had a consumer once
-	created time.Time // when the stream was
-	last    uint64    // number in the stream of the last message that came
-	came    uint64    // messages of the present consumer
+	opened bool      // it had a consumer once
+	came   uint64    // messages of the present consumer
+	newest int64     // time of a message that came
+	recent []message // those that came and are at most the overlap older: the next consumer sends them again
+}
+
+// message is a message of the stream, however often that was made again.
+type message struct {
+	at     int64 // Unix time in ns, by the clock of a NATS server
+	number uint64
 }
 
 // run follows until the loop is left, the context is done, or an error that no retry can fix.
@@ -87,146 +98,114 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 	defer nc.RemoveStatusListener(changed)
 	if !f.durable {
 		f.name = rand.Text()
-		defer func() {
-			// A consumer may also exist if its creation was cancelled.
-			if began || ctx.Err() != nil {
-				f.remove()
-			}
-		}()
 	}
-	watched, stop := wire.WatchDenials(ctx, nc, f.asks)
+	// The name of the consumer is in each subject on which it asks.
+	watched, stop := wire.WatchDenials(ctx, nc, func(subject string) bool {
+		return strings.HasPrefix(subject, "$JS.") && strings.Contains(subject+".", "."+f.name+".")
+	})
 	defer stop()
 	consumer, err := f.open(watched)
 	if began = err == nil; began {
 		f.opened, f.came = true, 0
+		if !f.durable {
+			defer f.remove()
+		}
 	}
 	for err == nil {
 		err = f.pull(watched, consumer, changed)
 	}
-	if cause := context.Cause(watched); errors.Is(cause, nats.ErrPermissionViolation) {
-		err = cause
+	if denial := context.Cause(watched); errors.Is(denial, nats.ErrPermissionViolation) {
+		err = denial
 	}
 	return began, err
-}
-
-// asks reports whether a subject is one on which the follower asks for the stream, its consumer or
-// messages, or acknowledges them. A domain of JetStream stands between $JS and API.
-func (f *follower) asks(subject string) bool {
-	return strings.HasPrefix(subject, "$JS.") && (strings.HasSuffix(subject, ".API.STREAM.INFO."+Stream) ||
-		strings.Contains(subject+".", "."+Stream+"."+f.name+"."))
 }
 
 // open returns the consumer, and makes it if it may.
 func (f *follower) open(ctx context.Context) (jetstream.Consumer, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	consumer, err := f.find(ctx)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout) {
-		err = fmt.Errorf("no answer from JetStream in time: %w", err)
+	from := f.since
+	if last := time.Unix(0, f.newest).Add(-overlap); f.newest > 0 && last.After(from) {
+		from = last
 	}
-	return consumer, err
-}
-
-// find is open, until the context ends.
-func (f *follower) find(ctx context.Context) (jetstream.Consumer, error) {
-	stream, err := f.js.Stream(ctx, Stream)
+	cfg := jetstream.ConsumerConfig{FilterSubject: f.subject, DeliverPolicy: jetstream.DeliverNewPolicy}
+	if !from.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
+	}
+	open := f.openOwn
+	if f.durable {
+		open = f.openDurable
+	}
+	consumer, err := open(ctx, cfg)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, fmt.Errorf("there is no stream %s on this NATS: a generator creates it when it starts: %w", Stream, err)
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled),
 		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return nil, fmt.Errorf("%w: %w", ErrNoJetStream, err)
-	case err != nil:
-		return nil, fmt.Errorf("stream %s: %w", Stream, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, nats.ErrTimeout):
+		return nil, fmt.Errorf("no answer from JetStream in time: %w", err)
 	}
-	cfg := jetstream.ConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}
-	if subjects := f.subjects(); len(subjects) == 1 {
-		cfg.FilterSubject = subjects[0] // which permissions may name
-	} else {
-		cfg.FilterSubjects = subjects
-	}
-	if !f.since.IsZero() {
-		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &f.since
-	}
-	if f.durable {
-		return f.openDurable(ctx, stream, cfg)
-	}
-	return f.openOwn(ctx, stream, cfg)
+	return consumer, err
 }
 
-func (f *follower) openOwn(
-	ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig,
-) (jetstream.Consumer, error) {
-	about := stream.CachedInfo()
-	if f.opened {
-		if !about.Created.Equal(f.created) {
-			f.last = 0 // it was deleted and created again: all its events are new
-		}
-		// A stream that lost its end, or was restored, uses numbers again.
-		f.last = min(f.last, about.State.LastSeq)
-		cfg.DeliverPolicy, cfg.OptStartTime, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, f.last+1
-	}
+func (f *follower) openOwn(ctx context.Context, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
 	cfg.Name, cfg.AckPolicy, cfg.InactiveThreshold = f.name, jetstream.AckNonePolicy, idleConsumer
 	cfg.MemoryStorage, cfg.Replicas = true, 1
-	consumer, err := stream.CreateConsumer(ctx, cfg)
-	if err != nil {
-		return nil, err
+	consumer, err := f.js.CreateConsumer(ctx, Stream, cfg)
+	if err == nil && f.since.IsZero() {
+		f.since = consumer.CachedInfo().Created // the next consumer has what came since
 	}
-	f.created = about.Created
-	if !f.opened {
-		f.last = consumer.CachedInfo().Delivered.Stream // where it begins
-	}
-	return consumer, nil
+	return consumer, err
 }
 
-func (f *follower) openDurable(
-	ctx context.Context, stream jetstream.Stream, cfg jetstream.ConsumerConfig,
-) (jetstream.Consumer, error) {
-	consumer, err := stream.Consumer(ctx, f.name)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		if f.opened {
-			return nil, f.gone()
-		}
+func (f *follower) openDurable(ctx context.Context, cfg jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	consumer, err := f.js.Consumer(ctx, Stream, f.name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) && !f.opened {
 		cfg.Durable, cfg.AckPolicy = f.name, jetstream.AckExplicitPolicy
 		cfg.AckWait, cfg.MaxAckPending = ackWait, maxAckPending
-		consumer, err = stream.CreateConsumer(ctx, cfg)
+		consumer, err = f.js.CreateConsumer(ctx, Stream, cfg)
 		if errors.Is(err, jetstream.ErrConsumerExists) { // another loop was first, and began at another time
-			consumer, err = stream.Consumer(ctx, f.name)
+			consumer, err = f.js.Consumer(ctx, Stream, f.name)
 		}
 	}
-	if errors.Is(err, jetstream.ErrNotPullConsumer) {
-		return nil, f.unfit("it sends events to a fixed subject")
-	}
-	if err != nil {
+	why := ""
+	switch {
+	case f.opened && (errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)):
+		return nil, fmt.Errorf("%w: %q was deleted, alone or with the stream: the next loop with this name begins again",
+			errUnfit, f.name)
+	case errors.Is(err, jetstream.ErrNotPullConsumer):
+		why = "sends events to a fixed subject"
+	case err != nil:
 		return nil, fmt.Errorf("durable consumer %q: %w", f.name, err)
+	default:
+		why = unfit(consumer.CachedInfo().Config, f.subject)
 	}
-	about := consumer.CachedInfo().Config
-	filter := about.FilterSubjects
-	if about.FilterSubject != "" {
-		filter = append(filter, about.FilterSubject)
+	if why == "" {
+		return consumer, nil
+	}
+	return nil, fmt.Errorf("%w: there is a consumer %q already, and it %s: use another name, or delete the consumer with "+
+		"`nats consumer rm %s %s` if it is not needed", errUnfit, f.name, why, Stream, f.name)
+}
+
+// unfit says why a consumer that was there cannot be used as a durable one; empty: it can.
+func unfit(c jetstream.ConsumerConfig, subject string) string {
+	filter := c.FilterSubjects
+	if c.FilterSubject != "" {
+		filter = append(filter, c.FilterSubject)
 	}
 	if len(filter) == 0 {
 		filter = []string{Subjects} // all events of the stream
 	}
 	switch {
-	case !slices.Equal(slices.Sorted(slices.Values(filter)), f.subjects()):
-		return nil, f.unfit(fmt.Sprintf("it selects %q, this loop %q", filter, f.subjects()))
-	case about.AckPolicy != jetstream.AckExplicitPolicy:
-		return nil, f.unfit("it does not wait for acknowledgements, and would lose events")
-	case about.Durable == "":
-		return nil, f.unfit("it is not durable")
+	case !slices.Equal(filter, []string{subject}):
+		return fmt.Sprintf("selects %q, this loop %q", filter, subject)
+	case c.AckPolicy != jetstream.AckExplicitPolicy:
+		return "does not wait for acknowledgements, and would lose events"
+	case c.Durable == "":
+		return "is not durable"
 	}
-	return consumer, nil
-}
-
-func (f *follower) unfit(why string) error {
-	return fmt.Errorf("%w: there is a consumer %q already, and %s: use another name, "+
-		"or delete the consumer with `nats consumer rm %s %s` if it is not needed", errUnfit, f.name, why, Stream, f.name)
-}
-
-func (f *follower) gone() error {
-	return fmt.Errorf("%w: %q was deleted, alone or with the stream: the next loop with this name begins again",
-		errUnfit, f.name)
+	return ""
 }
 
 // remove deletes the consumer. If the server cannot be reached, it deletes the consumer after idleConsumer.
@@ -294,7 +273,9 @@ func (f *follower) pass(msg jetstream.Msg) error {
 		if f.came++; about.Sequence.Consumer != f.came {
 			return errGap
 		}
-		f.last = about.Sequence.Stream
+		if !f.note(message{about.Timestamp.UnixNano(), about.Sequence.Stream}) {
+			return nil
+		}
 	}
 	event, bad := Parse(msg.Subject(), msg.Headers(), msg.Data())
 	if f.durable && bad != nil {
@@ -310,4 +291,17 @@ func (f *follower) pass(msg jetstream.Msg) error {
 		_ = msg.Ack()
 	}
 	return nil
+}
+
+// note reports whether a message is new, and forgets those that do not come again.
+func (f *follower) note(m message) bool {
+	if m.at <= f.newest && slices.Contains(f.recent, m) {
+		return false
+	}
+	f.newest = max(f.newest, m.at)
+	f.recent = append(f.recent, m)
+	for f.recent[0].at < f.newest-int64(overlap) {
+		f.recent = f.recent[1:]
+	}
+	return true
 }

@@ -154,3 +154,32 @@ func TestFollowRestoredStream(t *testing.T) {
 	o.publish(true, 7, 8) // as 3 and 4
 	f.want(7, 8)
 }
+
+// A consumer that is lost, and a stream that is emptied, cost no event, and none comes twice.
+func TestFollowLostConsumer(t *testing.T) {
+	x := newStream(t)
+	f := follow(t, natskit.Connect(t, x.s), anHourAgo())
+	x.publish(true, 1, 5)
+	f.want(1, 5)
+	fromNow := follow(t, natskit.Connect(t, x.s))
+	for range 2 {
+		testkit.Eventually(t, "both listen", func() bool { return len(x.consumers()) == 2 })
+		for _, c := range x.consumers() {
+			if err := x.js.DeleteConsumer(t.Context(), events.Stream, c.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s, err := x.js.Stream(t.Context(), events.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.publish(true, 6, 8)
+	f.want(6, 8)
+	fromNow.want(6, 8)
+	if err := s.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	x.publish(true, 9, 10)
+	f.want(9, 10)
+}

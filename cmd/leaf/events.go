@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -61,25 +64,45 @@ func (f *eventsFlags) run(s *cli.Session) error {
 	if named {
 		opts = append(opts, events.Durable(f.durable))
 	}
+	all := events.Follow(s.Context(), s.NC, opts...)
 	if f.live {
-		opts = append(opts, events.Live())
+		all = f.published(s)
 	}
-	err := follow(s, opts)
-	if errors.Is(err, events.ErrNoJetStream) && f.since == 0 && !named && f.JSDomain == "" { // no kept event is wanted
-		fmt.Fprintln(s.Cmd.ErrOrStderr(), "leaf: this NATS has no JetStream, so nothing keeps events: following "+
-			"them live")
-		err = follow(s, append(opts, events.Live()))
-	}
+	err := show(s, all)
 	if errors.Is(err, jetstream.ErrInvalidConsumerName) {
 		return cli.Usagef("--durable: %w", err)
 	}
 	return err
 }
 
-// follow prints the events until they end.
-func follow(s *cli.Session, opts []events.Option) error {
+// published yields the events as generators publish them. It needs no right on JetStream, which could change records.
+func (f *eventsFlags) published(s *cli.Session) iter.Seq2[events.Event, error] {
+	subject := events.Subjects
+	if f.alerts {
+		subject = events.AlertSubjects
+	}
+	return func(yield func(events.Event, error) bool) {
+		sub, err := s.NC.SubscribeSync(subject)
+		if err == nil {
+			err = cmp.Or(s.NC.FlushTimeout(f.Timeout), s.NC.LastError()) // NATS reports a missing permission to the connection
+		}
+		for err == nil {
+			var msg *nats.Msg
+			if msg, err = sub.NextMsgWithContext(s.Context()); err == nil &&
+				!yield(events.Parse(msg.Subject, msg.Header, msg.Data)) {
+				return
+			}
+		}
+		if s.Context().Err() == nil {
+			yield(events.Event{}, fmt.Errorf("following the events: %w", err))
+		}
+	}
+}
+
+// show prints the events until they end.
+func show(s *cli.Session, all iter.Seq2[events.Event, error]) error {
 	colours := cli.Colourful(s.Out())
-	for e, err := range events.Follow(s.Context(), s.NC, opts...) {
+	for e, err := range all {
 		switch {
 		case errors.Is(err, events.ErrNotAnEvent):
 			fmt.Fprintf(s.Cmd.ErrOrStderr(), "leaf: %v\n", err)

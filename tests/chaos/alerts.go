@@ -35,7 +35,7 @@ func newEpisodes() *episodes {
 func (s *episodes) add(e events.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seen[e.ID] {
+	if _, claim := e.Body.(events.Refill); claim || s.seen[e.ID] {
 		return
 	}
 	s.seen[e.ID] = true
@@ -117,7 +117,7 @@ func (s *episodes) lasting(now time.Time, runs func(node string) bool) (found []
 func (s *episodes) follow(w *world) {
 	began := time.Now()
 	for ; w.ctx.Err() == nil; w.pause(time.Second) {
-		for e, err := range events.Follow(w.ctx, w.nc, events.Episodes(), events.Since(began)) {
+		for e, err := range events.Follow(w.ctx, w.nc, events.Since(began)) {
 			if err == nil {
 				s.add(e)
 			}
