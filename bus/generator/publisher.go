@@ -33,6 +33,8 @@ const (
 
 	// codeTooLarge is the server's JSStreamMessageExceedsMaximumErr.
 	codeTooLarge jetstream.ErrorCode = 10054
+	// codeInProcess is its JSStreamDuplicateMessageConflict: the servers have not finished an earlier attempt.
+	codeInProcess jetstream.ErrorCode = 10158
 )
 
 // publisher publishes events on the stream, in batches. Events wait in a queue, so they delay nothing else. A full
@@ -202,7 +204,7 @@ func (p *publisher) attempt(ctx context.Context, batch []*nats.Msg) (left []*nat
 }
 
 // flush publishes what the stop left of a batch, and what is in the queue, once each. It stops at the first failure,
-// because the process is about to end.
+// because the process is about to end, but not while an earlier attempt is under way in the stream.
 func (p *publisher) flush(batch []*nats.Msg) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
@@ -213,7 +215,12 @@ func (p *publisher) flush(batch []*nats.Msg) {
 		if len(batch) == 0 {
 			return
 		}
-		if left, err := p.attempt(ctx, batch); err != nil {
+		left, err := p.attempt(ctx, batch)
+		for inProcess(err) && ctx.Err() == nil {
+			time.Sleep(firstPublishPause)
+			left, err = p.attempt(ctx, left)
+		}
+		if err != nil {
 			lost := len(left) + len(p.queue)
 			if p.first != nil {
 				lost++
@@ -223,4 +230,9 @@ func (p *publisher) flush(batch []*nats.Msg) {
 			return
 		}
 	}
+}
+
+func inProcess(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == codeInProcess
 }

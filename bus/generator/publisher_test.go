@@ -150,10 +150,14 @@ func (j *taking) PublishMsg(_ context.Context, msg *nats.Msg, _ ...jetstream.Pub
 func TestFlushKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
+	again := 0
 	js := &taking{known: make(map[string]bool), fail: func(*nats.Msg) (bool, error) {
 		if ctx.Err() == nil {
 			cancel() // the stop comes while the first one is published
 			return false, ctx.Err()
+		}
+		if again++; again <= 2 { // the stream works on the first attempt
+			return false, &jetstream.APIError{ErrorCode: codeInProcess}
 		}
 		return true, nil
 	}}
