@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,17 +104,16 @@ func warnMissing(s *cli.Session, missing admin.MissingTags) {
 // commandFor is the command that says where a missing tag begins. At 1 a tag is new, which is refused while records are
 // lost.
 func commandFor(t admin.MissingTag) string {
-	command := fmt.Sprintf("leaf tag add %s --max-id %d", t.Tag, max(t.End, 2))
-	switch cmp.Or(t.Opaque, t.Order) {
-	case bus.OrderTrend:
-	case bus.OrderStrict:
-		return fmt.Sprintf("leaf tag add %s --order strict --max-id N, N above all IDs that your services got", t.Tag)
-	case "opaque":
-		command += " --opaque=DOMAIN, with the domain that it had"
-	case "":
-		command += ", with --order or --opaque if it had that: nobody knows its kind"
-	default:
-		command += " --opaque=" + t.Opaque
+	kind, end, hint := "", fmt.Sprint(max(t.End, 2)), ""
+	switch {
+	case t.Order == bus.OrderStrict:
+		kind, end, hint = " --order strict", "N", ", with N above all IDs that your services got"
+	case t.Opaque != "":
+		kind = " --opaque=" + t.Opaque
+	case t.Order == "opaque":
+		kind, hint = " --opaque=DOMAIN", ", with the domain that it had"
+	case t.Order == "":
+		hint = ", with --order or --opaque if it had that: nobody knows its kind"
 	}
-	return command
+	return fmt.Sprintf("`leaf tag add %s%s --max-id %s`%s", t.Tag, kind, end, hint)
 }
