@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -134,59 +133,35 @@ func Confirm(cmd *cobra.Command, question, word string) error {
 	}
 }
 
-// ProgressEvery is how often long work is shown.
-const ProgressEvery = 200 * time.Millisecond
+// progressEvery is how often long work is shown.
+const progressEvery = 200 * time.Millisecond
 
 // Progress shows on a terminal how much of some long work is done. It shows nothing for short work, and nothing where
 // there is no terminal. It is safe for concurrent use.
 type Progress struct {
 	w io.Writer // nil: not a terminal
 
-	mu          sync.Mutex // guards all below, and the line on the terminal
-	of          string     // what is counted, such as IDs
-	start, last time.Time
-	shown       bool
+	mu    sync.Mutex // guards all below, and the line on the terminal
+	last  time.Time
+	shown bool
 }
 
 // NewProgress begins to show work on w.
 func NewProgress(w io.Writer) *Progress {
-	p := &Progress{start: time.Now(), last: time.Now()}
+	p := &Progress{last: time.Now()}
 	if IsTerminal(w) {
 		p.w = w
 	}
 	return p
 }
 
-// At notes how far the work is. The next stage of it begins with another name of what is counted.
+// At notes how far the work is. of is what is counted, such as IDs.
 func (p *Progress) At(of string, done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if of != p.of {
-		p.of, p.start = of, p.last
-	}
-	now := time.Now()
-	if p.w == nil || now.Sub(p.last) < ProgressEvery {
-		return
-	}
-	p.last, total = now, max(total, 1)
-	rate := float64(done) / now.Sub(p.start).Seconds()
-	// More seconds than that are decades.
-	left := time.Duration(min(float64(total-done)/rate, math.MaxInt32) * float64(time.Second)).Round(time.Second)
-	p.lineLocked("%d of %d %s (%.0f %%), %.0f/s, %v left", done, total, of, float64(done)/float64(total)*100, rate,
-		left)
-}
-
-// Line shows a text in place of the last one. The format is that of [fmt.Printf].
-func (p *Progress) Line(format string, a ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lineLocked(format, a...)
-}
-
-func (p *Progress) lineLocked(format string, a ...any) {
-	if p.w != nil {
-		p.shown = true
-		fmt.Fprintf(p.w, "\r\x1b[K"+format, a...)
+	if now := time.Now(); p.w != nil && now.Sub(p.last) >= progressEvery {
+		p.last, p.shown = now, true
+		fmt.Fprintf(p.w, "\r\x1b[K%d of %d %s", done, total, of)
 	}
 }
 
