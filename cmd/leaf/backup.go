@@ -1,11 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -56,7 +54,7 @@ func backup(s *cli.Session, path string, force bool) error {
 	if err != nil {
 		return s.Failed(err)
 	}
-	if err := writePrivate(path, b); err != nil {
+	if err := disk.Replace(path, 0o600, b.Write); err != nil {
 		return fmt.Errorf("the backup is not written: %w", err)
 	}
 	done := backedUp{path, b.Installation, b.Created, make(map[string]int)}
@@ -75,21 +73,4 @@ func backup(s *cli.Session, path string, force bool) error {
 			strings.Join(counts, ", "))
 		return err
 	})
-}
-
-// writePrivate writes a file that only its owner can read, as a whole or not at all.
-func writePrivate(path string, b kvstore.Backup) error {
-	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // its mode is 0600
-	if err != nil {
-		return err
-	}
-	err = errors.Join(b.Write(temp), temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(temp.Name())
-		return err
-	}
-	return disk.SyncFolder(filepath.Dir(path))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -21,28 +20,6 @@ func TestServeRefuses(t *testing.T) {
 	} {
 		line := append([]string{"serve", "--data-dir", t.TempDir()}, strings.Split(args, " ")...)
 		if status, stdout, stderr := leaf(t, line...); status != cli.ExitUsage || stdout != "" {
-			t.Errorf("%s: status %d, %s", args, status, stderr)
-		}
-	}
-}
-
-// Each secret of a generator has a file, and what is read from there is checked as if it was given.
-func TestSecretsInFilesAreChecked(t *testing.T) {
-	cleanEnv(t)
-	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"dsn": "u:hunter2@tcp(127.0.0.1:1)/\n", "token": "hunter2 b\n", "three": "hunter2\nb\r\nc\n"} { // no database
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for args, say := range map[string]string{
-		"serve --data-dir d --mysql-file dsn":        "--mysql: ",
-		"serve --data-dir d --http-token-file token": "--http-token: an HTTP header cannot carry it",
-		"serve --data-dir d --http-token-file three": "--http-token has 3 lines",
-		"migrate --mysql-file dsn":                   "--mysql: ",
-	} {
-		status, _, stderr := leaf(t, strings.Fields(args)...)
-		if status != cli.ExitUsage || !strings.Contains(stderr, say) || strings.Contains(stderr, "hunter2") {
 			t.Errorf("%s: status %d, %s", args, status, stderr)
 		}
 	}
