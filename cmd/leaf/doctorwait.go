@@ -5,22 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
 const (
-	// settleFor is how long nothing may change until any one machine may stop. A replica on a machine that has just
-	// been killed is silent before that time is over.
-	settleFor = replicaSilent + 2*time.Second
-	// startsFor is how long nothing may change if an embedded server may be starting: longer than an election in a
-	// cluster, which takes 4 to 9 s.
-	startsFor = 15 * time.Second
+	// settleFor is how long nothing may be wrong until any one machine may stop: longer than an election in a cluster,
+	// which takes 4 to 9 s. A replica on a machine that was just killed is silent before that. A server with an empty
+	// disk may count as current before it has copied the state.
+	settleFor = 15 * time.Second
 	lookEvery = 500 * time.Millisecond
 )
 
@@ -64,8 +60,8 @@ func await(
 ) (last look, found []finding, err error) {
 	ends, end := context.WithTimeout(ctx, most)
 	defer end()
-	var well time.Time // since then nothing keeps a machine, and nothing has changed
-	for shape := ""; ; {
+	var well time.Time // since then nothing keeps a machine
+	for {
 		now, err := lookAround(ends)
 		if ends.Err() == nil || last.streams == nil { // else this look was cut short
 			if err != nil {
@@ -76,12 +72,12 @@ func await(
 				found[i].State = stateProblem
 			}
 			last = now
-			if s := now.shape(); len(found) > 0 {
-				shape = ""
-			} else if s != shape {
-				well, shape = time.Now(), s
-			}
-			if len(found) == 0 && time.Since(well) >= now.settles() {
+			switch {
+			case len(found) > 0:
+				well = time.Time{}
+			case well.IsZero():
+				well = time.Now()
+			case time.Since(well) >= settleFor:
 				return now, nil, nil
 			}
 			report(found)
@@ -105,47 +101,4 @@ func await(
 		}
 		return last, found, errors.New(text)
 	}
-}
-
-// settles returns how long nothing may change until any one machine may stop. A server with an empty disk may count as
-// current before it has copied the state. An embedded one is current when its generator says so. If no generator
-// answers there, it may be starting.
-func (l look) settles() time.Duration {
-	answers, embedded := make(map[string]bool), false
-	for _, s := range l.nodes {
-		answers[s.Server] = true
-		embedded = embedded || s.Embedded
-	}
-	for _, s := range l.streams {
-		for _, server := range serversOf(s.info) {
-			if embedded && !answers[server] {
-				return startsFor
-			}
-		}
-	}
-	return settleFor
-}
-
-// serversOf returns the servers that keep a stream, the leader first; none without a cluster.
-func serversOf(info *jetstream.StreamInfo) (servers []string) {
-	if info == nil || info.Cluster == nil {
-		return nil
-	}
-	servers = append(servers, info.Cluster.Leader)
-	for _, r := range info.Cluster.Replicas {
-		servers = append(servers, r.Name)
-	}
-	return servers
-}
-
-// shape is what must stay the same until any one machine may stop: who is there, and who leads.
-func (l look) shape() string {
-	var b strings.Builder
-	for _, s := range l.nodes {
-		fmt.Fprintln(&b, s.Node, s.Started, s.Server, s.Address)
-	}
-	for _, s := range l.streams {
-		fmt.Fprintln(&b, s.name, serversOf(s.info))
-	}
-	return b.String()
 }
