@@ -52,6 +52,15 @@ func streamOf(bucket string) string { return "KV_" + bucket }
 // subjectOf is what comes before the key in the subject of a bucket's record.
 func subjectOf(bucket string) string { return "$KV." + bucket + "." }
 
+// writeTo is where a write of this subject is sent. With a JetStream domain that is another one, because a leaf node of
+// NATS passes on nothing to $KV.>.
+func (c Config) writeTo(subject string) string {
+	if domain := c.JS.Options().Domain; domain != "" {
+		return "$JS." + domain + ".API." + subject
+	}
+	return subject
+}
+
 // openBucket returns the bucket, which it creates if it is missing. One that
 // could lose records by itself is refused.
 func openBucket(ctx context.Context, cfg Config, name, description string, size int64) (jetstream.KeyValue, error) {

@@ -273,7 +273,7 @@ func (r *Records) write(
 	failures := r.failures.Load()
 	conn := r.cfg.JS.Conn()
 	unsent := conn.IsClosed() || ctx.Err() != nil
-	ack, err := r.cfg.JS.Publish(ctx, subject, data, append(options, jetstream.WithRetryAttempts(0))...)
+	ack, err := r.cfg.JS.Publish(ctx, r.cfg.writeTo(subject), data, append(options, jetstream.WithRetryAttempts(0))...)
 	switch {
 	case err == nil && int64(len(data)) < r.refused.Load(): // a record still does not fit
 		return ack.Sequence, nil

@@ -165,6 +165,8 @@ type acks struct {
 
 func (a *acks) Conn() *nats.Conn { return &nats.Conn{} }
 
+func (a *acks) Options() jetstream.JetStreamOptions { return jetstream.JetStreamOptions{} }
+
 func (a *acks) Publish(context.Context, string, []byte, ...jetstream.PublishOpt) (*jetstream.PubAck, error) {
 	next := a.left[0]
 	a.left = a.left[1:]

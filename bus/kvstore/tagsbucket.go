@@ -186,7 +186,7 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 	if m == nil || m.FirstSeq != b.first {
 		data, err := json.Marshal(marker{installation, b.first})
 		if err == nil {
-			_, err = cfg.JS.Publish(ctx, subjectOf(bus.BucketTags)+markerKey, data)
+			_, err = cfg.JS.Publish(ctx, cfg.writeTo(subjectOf(bus.BucketTags)+markerKey), data)
 		}
 		if err != nil {
 			return fmt.Errorf("marking bucket %s: %w", bus.BucketTags, err)
