@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -124,7 +124,7 @@ func (c *call) start(ctx context.Context, timeout time.Duration, now time.Time) 
 	if c.until.IsZero() {
 		c.until = c.deadline
 	}
-	c.gap = DefaultTimeout / gapPart
+	c.gap = wire.DefaultTimeout / gapPart
 	if !c.until.IsZero() {
 		c.gap = min(max(c.until.Sub(now)/gapPart, leastGap), mostGap)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // fewIDs is how many IDs a request is for that is as fast as one for a single ID.
@@ -33,10 +34,7 @@ type Client struct {
 // Option changes how a [Client] works.
 type Option func(*Client)
 
-// DefaultTimeout is the [Timeout] of a client without that option.
-const DefaultTimeout = 5 * time.Second
-
-// Timeout bounds a call whose context has no deadline. 0 or less: such a call has no bound.
+// Timeout bounds a call whose context has no deadline. Default: 5 s. 0 or less: such a call has no bound.
 func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
 // NoHedging makes a client send a request again only after a refusal, or after a fifth of the time that is left.
@@ -79,14 +77,14 @@ func (c *Client) Stats() Stats {
 // each caller halves the rate. The client has one subscription, on which all answers arrive. Close nc after use.
 //
 // What the client does by default, and the options that change that:
-//   - [Timeout]: a call whose context has no deadline ends after [DefaultTimeout].
+//   - [Timeout]: a call whose context has no deadline ends after 5 s.
 //   - [NoHedging]: if an answer is late, the client sends the request again (a hedge).
 //
 // [Client.Pool] and [Client.Ranges] have options of their own: [PoolOption] and [BulkOption].
 func NewClient(nc *nats.Conn, opts ...Option) *Client { return newClient(opts, nc) }
 
 func newClient(opts []Option, conns ...*nats.Conn) *Client {
-	c := &Client{timeout: DefaultTimeout, x: newExchange()}
+	c := &Client{timeout: wire.DefaultTimeout, x: newExchange()}
 	for _, nc := range conns {
 		c.x.lines = append(c.x.lines, &line{nc: nc, x: c.x})
 		if nc != nil {
@@ -140,7 +138,7 @@ func (c *Client) Take(ctx context.Context, tag string, n int64) ([]Range, error)
 
 // Snowflakes returns n snowflakes in increasing order, as Take returns the IDs of a tag.
 func (c *Client) Snowflakes(ctx context.Context, n int64) ([]Range, error) {
-	return c.takeOnce(ctx, SubjectSnowflake, n)
+	return c.takeOnce(ctx, wire.SubjectSnowflake, n)
 }
 
 func (c *Client) takeOnce(ctx context.Context, subject string, n int64) ([]Range, error) {
@@ -172,11 +170,11 @@ func tagSubject(tag string) (string, error) {
 	if err := idspace.CheckTag(tag); err != nil {
 		return "", &Error{Code: 400, Reason: BadTag, Message: err.Error()}
 	}
-	return SubjectSegment + "." + tag, nil
+	return wire.SubjectSegment + "." + tag, nil
 }
 
 // snowflakes returns the snowflakes as a source.
-func (c *Client) snowflakes() *source { return &source{c: c, subject: SubjectSnowflake} }
+func (c *Client) snowflakes() *source { return &source{c: c, subject: wire.SubjectSnowflake} }
 
 // bound adds the client's timeout to a context without a deadline.
 func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {

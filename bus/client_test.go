@@ -216,7 +216,7 @@ func TestClientChecksBeforeItSends(t *testing.T) {
 		"bulk of 0":    first(c.IDs(t.Context(), "order", 0)),
 		"batch":        first(c.IDs(t.Context(), "order", 10, bus.Batch(0))),
 		"parallel":     first(c.SnowflakeIDs(t.Context(), 10, bus.Parallel(0))),
-		"parallel +":   first(c.SnowflakeRanges(t.Context(), 10, bus.Parallel(bus.LimitParallel+1))),
+		"parallel +":   first(c.SnowflakeRanges(t.Context(), 10, bus.Parallel(1001))),
 	} {
 		if !errors.Is(err, bus.BadTag) && !errors.Is(err, bus.BadRequest) {
 			t.Errorf("%s: %v", name, err)

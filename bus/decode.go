@@ -5,14 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-)
 
-// ClockReply is one generator's reply to leaf.clock.
-type ClockReply struct {
-	Node   string `json:"node"`
-	Worker int64  `json:"worker"`
-	UnixMS int64  `json:"unix_ms"` // by the clock of its machine
-}
+	"github.com/leafbus/leafbus/internal/wire"
+)
 
 // Decoded is the reply of leaf.decode.
 type Decoded struct {
@@ -28,12 +23,12 @@ func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	var d Decoded
-	msg, err := c.ask(ctx, request{subject: SubjectDecode, body: strconv.AppendInt(nil, id, 10)})
+	msg, err := c.ask(ctx, request{subject: wire.SubjectDecode, body: strconv.AppendInt(nil, id, 10)})
 	if err != nil {
 		return d, err
 	}
 	if err := json.Unmarshal(msg.Data, &d); err != nil {
-		return d, fmt.Errorf("the answer on %s cannot be read: %w", SubjectDecode, err)
+		return d, fmt.Errorf("the answer on %s cannot be read: %w", wire.SubjectDecode, err)
 	}
 	return d, nil
 }

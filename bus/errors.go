@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 )
@@ -77,4 +77,8 @@ func ReplyError(msg *nats.Msg) error {
 		return &Error{Code: n, Reason: Internal, Message: text}
 	}
 	return &Error{body.Code, body.Reason, body.Message, time.Duration(body.RetryAfterMS) * time.Millisecond}
+}
+
+func badRequest(format string, a ...any) error {
+	return &Error{Code: 400, Reason: BadRequest, Message: fmt.Sprintf(format, a...)}
 }

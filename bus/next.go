@@ -6,7 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Next returns one ID of tag. Callers that come while a request is under way share the next request, as transactions
@@ -217,9 +218,9 @@ func (gs *groups) serve(g *group) {
 		if trend && n >= manyCallers {
 			most = 2 * n
 		}
-		for err == nil && total(ids) < n {
+		for err == nil && idspace.Total(ids) < n {
 			var more []Range
-			more, err = g.some(b.ctx, most-total(ids), terms)
+			more, err = g.some(b.ctx, most-idspace.Total(ids), terms)
 			ids = append(ids, more...)
 		}
 		ids, rest = cut(ids, n)
@@ -233,7 +234,7 @@ func (gs *groups) serve(g *group) {
 			}
 		}
 		b.ids, b.err = ids, err
-		b.single = total(ids) == int64(len(ids))
+		b.single = idspace.Total(ids) == int64(len(ids))
 		b.answered.Store(true)
 		gs.mu.Unlock()
 		close(b.done)

@@ -8,14 +8,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Bounds of a [Pool].
 const (
-	DefaultLeastAhead = 100
-	DefaultMostAhead  = 1_000_000
-	// LimitAhead is the largest value of [Ahead].
-	LimitAhead = 1 << 40
+	leastAhead = 100
+	mostAhead  = 1_000_000
+	limitAhead = 1 << 40
 	// idle is the time after which a pool keeps fewer IDs, if half of them lasted for as long.
 	idle = 10 * time.Second
 	// noHurry is how urgent a fetch is for which no caller waits: as a call with this deadline.
@@ -94,7 +96,7 @@ type fill struct {
 type PoolOption func(*Pool)
 
 // Ahead bounds how many IDs a pool keeps: least at the beginning, most under load, with
-// 1 <= least <= most <= [LimitAhead]. Default: [DefaultLeastAhead] and [DefaultMostAhead]. If more callers
+// 1 <= least <= most <= 2^40. Default: 100 and 1,000,000. If more callers
 // wait than most, they are not always served in the order in which they came.
 func Ahead(least, most int64) PoolOption {
 	return func(p *Pool) { p.least, p.most = least, most }
@@ -117,7 +119,7 @@ func (c *Client) SnowflakePool(opts ...PoolOption) (*Pool, error) {
 func newPool(s *source, opts []PoolOption) (*Pool, error) {
 	p := &Pool{
 		from: s, why: s.gaveUp, bound: s.c.bound,
-		least: DefaultLeastAhead, most: DefaultMostAhead,
+		least: leastAhead, most: mostAhead,
 	}
 	p.fetch = func(ctx context.Context, n int64, until time.Time) ([]Range, error) {
 		return s.some(ctx, n, request{until: until})
@@ -126,8 +128,8 @@ func newPool(s *source, opts []PoolOption) (*Pool, error) {
 	for _, o := range opts {
 		o(p)
 	}
-	if p.least < 1 || p.most < p.least || p.most > LimitAhead {
-		return nil, badRequest("Ahead is %d to %d: want 1 <= least <= most <= %d", p.least, p.most, int64(LimitAhead))
+	if p.least < 1 || p.most < p.least || p.most > limitAhead {
+		return nil, badRequest("Ahead is %d to %d: want 1 <= least <= most <= %d", p.least, p.most, int64(limitAhead))
 	}
 	p.distance = p.least
 	p.cur.Store(&piece{})
@@ -314,7 +316,7 @@ func (p *Pool) run(f *fill) {
 	f.ids, ranges = cut(ranges, f.waiting)
 	p.keep(ranges)
 	p.adapt(f)
-	if more := f.waiting - total(f.ids); more > 0 {
+	if more := f.waiting - idspace.Total(f.ids); more > 0 {
 		p.start(more)
 	}
 	p.look()
@@ -343,7 +345,7 @@ func (p *Pool) refuse() error {
 	p.cur.Store(&piece{})
 	p.ahead, p.kept = nil, 0
 	if p.end == nil {
-		tag := strings.TrimPrefix(p.from.subject, SubjectSegment+".")
+		tag := strings.TrimPrefix(p.from.subject, wire.SubjectSegment+".")
 		p.end = badRequest("tag %s is strict, and IDs that a pool fetches ahead would not be in order: use Next or Take of "+
 			"the client", tag)
 	}

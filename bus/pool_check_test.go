@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // checkStill checks what holds whenever all goroutines wait.
@@ -244,7 +246,7 @@ func (w *poolWorld) checkServed(f *poolFetch) {
 			}
 		}
 	}
-	if want := min(waited, total(f.ranges)); served < want {
-		w.fail("%d callers waited when %d IDs came at %v, and %d got one", waited, total(f.ranges), f.ended, served)
+	if want := min(waited, idspace.Total(f.ranges)); served < want {
+		w.fail("%d callers waited when %d IDs came at %v, and %d got one", waited, idspace.Total(f.ranges), f.ended, served)
 	}
 }

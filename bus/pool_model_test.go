@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // TestPoolModel plays plans: generators that are slow, give less than was asked for, fail and go

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // poolPlan is what happens around a pool.
@@ -78,7 +80,7 @@ func drawPoolPlan(t *rapid.T) poolPlan {
 
 	p := poolPlan{
 		Least:   int64(pick("least", 1, 2, 10, 100)),
-		Timeout: rapid.SampledFrom([]time.Duration{DefaultTimeout, 50 * time.Millisecond, 0}).Draw(t, "timeout"),
+		Timeout: rapid.SampledFrom([]time.Duration{wire.DefaultTimeout, 50 * time.Millisecond, 0}).Draw(t, "timeout"),
 	}
 	p.Most = p.Least * int64(pick("most", 1, 2, 7, 50))
 	if p.Timeout > 0 {

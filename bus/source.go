@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // growAfter is after how long a source asks for larger batches again, if they were too large.
@@ -68,7 +68,7 @@ func (s *source) take(ctx context.Context, n int64, r request) ([]Range, error) 
 		s.why.Store(nil)
 	}
 	ranges, err := s.read(msg)
-	if got := total(ranges); err == nil && got != n {
+	if got := idspace.Total(ranges); err == nil && got != n {
 		return nil, fmt.Errorf("the reply has %d IDs, the request was for %d", got, n)
 	}
 	return ranges, err
@@ -76,10 +76,10 @@ func (s *source) take(ctx context.Context, n int64, r request) ([]Range, error) 
 
 // read returns the IDs of an answer, and notes the order of the tag.
 func (s *source) read(msg *nats.Msg) ([]Range, error) {
-	if msg.Header.Get(HeaderOrder) == OrderStrict {
+	if msg.Header.Get(wire.HeaderOrder) == idspace.OrderStrict {
 		s.strict.Store(true)
 	}
-	ranges, err := ParseReply(msg.Data)
+	ranges, err := wire.ParseReply(msg.Data)
 	if err == nil && overlap(ranges) {
 		return nil, fmt.Errorf("the reply has an ID twice: %s", idspace.Quote(msg.Data))
 	}

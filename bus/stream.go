@@ -4,14 +4,16 @@ import (
 	"context"
 	"iter"
 	"sync"
+
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Bounds of [Client.Ranges] and the like.
 const (
-	DefaultBatch    = 100_000
-	DefaultParallel = 4
-	// LimitParallel is the largest value of [Parallel].
-	LimitParallel = 1000
+	defaultBatch    = 100_000
+	defaultParallel = 4
+	limitParallel   = 1000
 )
 
 // bulk is a loop over many IDs, which are fetched as the loop uses them.
@@ -26,12 +28,12 @@ type bulk struct {
 // BulkOption changes how [Client.Ranges] and the like fetch IDs.
 type BulkOption func(*bulk)
 
-// Batch is how many IDs one request is for, at least 1. Default: [DefaultBatch]. If a generator allows
+// Batch is how many IDs one request is for, at least 1. Default: 100,000. If a generator allows
 // fewer, requests become smaller.
 func Batch(n int64) BulkOption { return func(b *bulk) { b.batch = n } }
 
 // Parallel is how many requests are under way while the loop uses an answer, from 1 to
-// [LimitParallel]. Default: [DefaultParallel]. With 1, the IDs of a single generator are in increasing order.
+// 1,000. Default: 4. With 1, the IDs of a single generator are in increasing order.
 // It does not matter for a strict tag: one request is under way at a time, and none while the loop uses
 // an answer.
 func Parallel(n int) BulkOption { return func(b *bulk) { b.parallel = n } }
@@ -74,7 +76,7 @@ func (c *Client) SnowflakeIDs(ctx context.Context, n int64, opts ...BulkOption) 
 }
 
 func newBulk(s *source, n int64, opts []BulkOption) bulk {
-	b := bulk{from: s, n: n, batch: DefaultBatch, parallel: DefaultParallel, progress: func(int64) {}}
+	b := bulk{from: s, n: n, batch: defaultBatch, parallel: defaultParallel, progress: func(int64) {}}
 	for _, o := range opts {
 		o(&b)
 	}
@@ -93,8 +95,8 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 		return failed(checkCount(b.n))
 	case b.batch < 1:
 		return failed(badRequest("Batch is %d: want at least 1", b.batch))
-	case b.parallel < 1 || b.parallel > LimitParallel:
-		return failed(badRequest("Parallel is %d: want 1 to %d", b.parallel, LimitParallel))
+	case b.parallel < 1 || b.parallel > limitParallel:
+		return failed(badRequest("Parallel is %d: want 1 to %d", b.parallel, limitParallel))
 	}
 	return func(yield func(Range, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -104,7 +106,7 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 		left := b.n               // not requested yet
 		var queue []<-chan answer // in the order of their requests, in which they are used
 		// One request at a time: for a strict tag, and for each tag until an answer says its order.
-		single := b.from.subject != SubjectSnowflake
+		single := b.from.subject != wire.SubjectSnowflake
 		fill := func() {
 			for left > 0 && len(queue) < b.parallel && (!single || len(queue) == 0) {
 				n, whole := min(b.batch, left), !single
@@ -118,7 +120,7 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 			fill()
 			a := <-queue[0]
 			queue = queue[1:]
-			got := total(a.ranges)
+			got := idspace.Total(a.ranges)
 			if single {
 				left = b.n - used - got // there may be fewer in one answer than in a batch
 				single = a.err != nil || b.from.strict.Load()
@@ -149,7 +151,7 @@ func (b bulk) take(ctx context.Context, n int64, whole bool) (a answer) {
 	for {
 		more, err := b.from.some(ctx, n, request{unhedged: true}) // an import can wait, and its batches are large
 		a.ranges, a.err = append(a.ranges, more...), err
-		if n -= total(more); n == 0 || err != nil || !whole {
+		if n -= idspace.Total(more); n == 0 || err != nil || !whole {
 			return a
 		}
 	}

@@ -9,8 +9,10 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // As many requests as were allowed are under way, and no more while the loop
@@ -23,7 +25,7 @@ func TestBulkIsBounded(t *testing.T) {
 	next := int64(1)
 	answer := func(msg *nats.Msg) {
 		n, _ := strconv.ParseInt(string(msg.Data), 10, 64)
-		msg.Respond(bus.AppendReply(nil, []bus.Range{{First: next, Last: next + n - 1}}, false))
+		msg.Respond(wire.AppendReply(nil, []bus.Range{{First: next, Last: next + n - 1}}, false))
 		next += n
 	}
 	loop, used := make(chan bool), make(chan int64)
@@ -98,11 +100,11 @@ func TestBulkOfAStrictTag(t *testing.T) {
 		}
 		next += n + 2
 		reply := ids(bus.Range{First: next - n, Last: next - 1}.String())
-		reply.Header = nats.Header{bus.HeaderOrder: {bus.OrderStrict}}
+		reply.Header = nats.Header{wire.HeaderOrder: {idspace.OrderStrict}}
 		return reply
 	})
 	client := bus.NewClient(natskit.Connect(t, s), bus.NoHedging())
-	for _, parallel := range []int{1, 3, bus.LimitParallel} {
+	for _, parallel := range []int{1, 3, 1000} {
 		n.Store(0)
 		var last, got, progress int64
 		answered := int64(1) // requests, the first of which is refused
@@ -145,7 +147,7 @@ func TestBulkOfSmallAnswers(t *testing.T) {
 		return ids(bus.Range{First: last - n + 1, Last: last}.String())
 	})
 	client := bus.NewClient(natskit.Connect(t, s), bus.NoHedging())
-	for _, parallel := range []int{1, 3, bus.LimitParallel} {
+	for _, parallel := range []int{1, 3, 1000} {
 		given.Store(0)
 		seen := make(map[int64]bool)
 		for id, err := range client.IDs(testkit.Context(t), "order", 100, bus.Batch(20), bus.Parallel(parallel)) {

@@ -9,12 +9,6 @@ type Source interface {
 	Next(ctx context.Context) (int64, error)
 }
 
-// SourceFunc makes a function a [Source], as SourceFunc(client.NextSnowflake).
-type SourceFunc func(ctx context.Context) (int64, error)
-
-// Next calls the function.
-func (f SourceFunc) Next(ctx context.Context) (int64, error) { return f(ctx) }
-
 // Tag is a client's handle for one tag. [Client.Tag] returns it. Its methods are safe for concurrent use.
 type Tag struct {
 	c    *Client

@@ -11,9 +11,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // underTest is a client, and the requests that generators would get from it.
@@ -162,7 +163,7 @@ func respond(t *testing.T, msg *nats.Msg, answer string) {
 // respondStrict is respond for a strict tag.
 func respondStrict(t *testing.T, msg *nats.Msg, answer string) {
 	t.Helper()
-	reply := nats.Msg{Header: nats.Header{HeaderOrder: {OrderStrict}}, Data: []byte(answer)}
+	reply := nats.Msg{Header: nats.Header{wire.HeaderOrder: {idspace.OrderStrict}}, Data: []byte(answer)}
 	if err := msg.RespondMsg(&reply); err != nil {
 		t.Error(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Client asks generators over a connection of the caller. [NewClient] returns one. Its methods are safe for concurrent
@@ -26,12 +26,12 @@ type Client struct {
 type Option func(*Client)
 
 // Timeout bounds a call whose context has no deadline. 0 or less: such a call has no bound. Default:
-// [bus.DefaultTimeout].
+// [wire.DefaultTimeout].
 func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
 // NewClient returns a client on nc. A program may make as many as it likes: a client is no more than its settings.
 func NewClient(nc *nats.Conn, opts ...Option) *Client {
-	c := &Client{nc: nc, timeout: bus.DefaultTimeout}
+	c := &Client{nc: nc, timeout: wire.DefaultTimeout}
 	for _, o := range opts {
 		o(c)
 	}

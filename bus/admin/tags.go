@@ -41,7 +41,7 @@ type (
 	KnownTag struct {
 		Tag string `json:"tag"`
 		End bus.ID `json:"end"` // of all ranges: no ID from it on is known to be in use
-		// Order is [bus.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its
+		// Order is [idspace.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its
 		// domain, likewise.
 		Order  string `json:"order,omitempty"`
 		Opaque string `json:"opaque,omitempty"`
@@ -56,8 +56,8 @@ type (
 	MissingTag struct {
 		Tag string `json:"tag"`
 		End bus.ID `json:"end"` // of all ranges that are known: it must begin there or above
-		// Order is [bus.OrderTrend] or [bus.OrderStrict], "opaque" if the database knows only that, and empty if nobody
-		// knows it, or if Opaque is known.
+		// Order is [idspace.OrderTrend] or [idspace.OrderStrict], "opaque" if the database knows only that, and empty
+		// if no generator knows it, or if Opaque is known.
 		Order  string `json:"order,omitempty"`
 		Opaque string `json:"opaque,omitempty"` // its domain
 	}
@@ -80,7 +80,7 @@ type (
 		Step        int64     `json:"step"`
 		Description string    `json:"description"`
 		Updated     time.Time `json:"updated"`
-		// Order is [bus.OrderStrict], or empty for trend order. The step of a strict tag is 0.
+		// Order is [idspace.OrderStrict], or empty for trend order. The step of a strict tag is 0.
 		Order string `json:"order,omitempty"`
 		// Opaque is the domain of an opaque tag: "63", "53" or "d9" to "d18". MaxID and events are about its numbers,
 		// not its IDs.
@@ -120,8 +120,8 @@ type (
 	// tags. What is nil or empty stays as it is; a new tag has its default.
 	TagSpec struct {
 		Tag string `json:"tag" yaml:"tag"`
-		// Order of a new tag, for life: [bus.OrderTrend] (default) or [bus.OrderStrict]. Opaque is the domain of a new
-		// opaque tag, for life: "63", "53" or "d9" to "d18".
+		// Order of a new tag, for life: [idspace.OrderTrend] (default) or [idspace.OrderStrict]. Opaque is the domain of a
+		// new opaque tag, for life: "63", "53" or "d9" to "d18".
 		Order       string  `json:"order,omitempty" yaml:"order,omitempty"`
 		Opaque      string  `json:"opaque,omitempty" yaml:"opaque,omitempty"`
 		MaxID       *bus.ID `json:"max_id,omitempty" yaml:"max_id,omitempty"`

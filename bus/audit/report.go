@@ -25,7 +25,7 @@ type (
 	// Record is what the record of a tag says.
 	Record struct {
 		Tag string `json:"tag"`
-		// Order is [bus.OrderTrend] or [bus.OrderStrict]. A strict tag has no refill events: only its last claim is
+		// Order is [idspace.OrderTrend] or [idspace.OrderStrict]. A strict tag has no refill events: only its last claim is
 		// recorded. Empty: there is no record, or it cannot be read.
 		Order string `json:"order,omitempty"`
 		// Opaque is the domain of an opaque tag, as in [admin.TagRecord]. All claims are of its numbers.

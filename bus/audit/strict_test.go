@@ -7,11 +7,12 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // strict sets how far a strict tag is claimed, and its last claim.
 func (e *evidence) strict(tag string, end int64, last *allocator.Claim) {
-	e.records[tag] = Record{Order: bus.OrderStrict, End: bus.ID(end), Last: last}
+	e.records[tag] = Record{Order: idspace.OrderStrict, End: bus.ID(end), Last: last}
 }
 
 // A strict tag has no refill events, so its IDs are neither lost nor unreported. An event of it is forged: it is a
@@ -25,7 +26,7 @@ func TestAuditOfStrictTags(t *testing.T) {
 	e.refill("order", "f", 101, 110, 2)
 	e.strict("below", 101, last)
 	e.refill("below", "f", 1, 10, 3)
-	e.records["marker"] = Record{Order: bus.OrderStrict}
+	e.records["marker"] = Record{Order: idspace.OrderStrict}
 	var taken Taken // no event has any of them, and that is not worth a word
 	taken.Add("invoice", bus.Range{First: 1, Last: 104})
 	for _, tags := range [][]string{nil, {"below", "marker", "order"}} {
@@ -38,7 +39,7 @@ func TestAuditOfStrictTags(t *testing.T) {
 		})
 		e.want(found, "unclaimed 101-110: f claimed 101 to 110, message 1 of LEAF_EVENTS, the record was put back, or an event is forged")
 		for _, a := range r.Tags {
-			if a.Order != bus.OrderStrict {
+			if a.Order != idspace.OrderStrict {
 				t.Errorf("%+v", a)
 			}
 			if a.Tag == "invoice" && (a.Events+a.Reported+a.Unreported > 0 || a.End != 101 || a.Last != last) {
@@ -72,7 +73,7 @@ func TestTraceOfStrictTags(t *testing.T) {
 		{"forged", 50, NotRecorded, 0, "not kept one by one"},
 	} {
 		got, err := TraceTag(t.Context(), e.source(), c.tag, c.id)
-		if err != nil || got.Outcome != c.outcome || len(got.Claims) != c.claims || !strings.Contains(got.Message, c.words) || got.Order != bus.OrderStrict {
+		if err != nil || got.Outcome != c.outcome || len(got.Claims) != c.claims || !strings.Contains(got.Message, c.words) || got.Order != idspace.OrderStrict {
 			t.Errorf("%s %d: %+v, %v; want %s: %s", c.tag, c.id, got, err, c.outcome, c.words)
 		}
 		if c.claims == 0 && strings.Contains(got.Message, "stream") {

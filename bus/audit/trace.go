@@ -128,7 +128,7 @@ func (t *Trace) judge(r Record, id int64, older bool) error {
 		return fmt.Errorf("the record of %s cannot be read: %s", t.Tag, r.Problem)
 	case id >= int64(r.End):
 		t.Outcome, t.Message = NotClaimed, fmt.Sprintf("not claimed yet: %s is claimed below %d", t.Tag, max(r.End, 1))
-	case r.Order == bus.OrderStrict:
+	case r.Order == idspace.OrderStrict:
 		t.Outcome, t.Message = NotRecorded, "below the end of all claims. "+
 			"Claims of a strict tag are not kept one by one: only the last one is recorded, and this ID is not in it"
 	case older:
@@ -146,7 +146,7 @@ func (c TracedClaim) describe(order string) string {
 	switch {
 	case !c.Record:
 		cause = "cause " + c.Cause
-	case order == bus.OrderStrict:
+	case order == idspace.OrderStrict:
 		cause = "the last claim of this strict tag"
 	}
 	at := c.Time.Format(time.RFC3339Nano)

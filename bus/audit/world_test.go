@@ -13,8 +13,9 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // evidence is what an audit reads: a real stream of events, and records that the test sets.
@@ -51,7 +52,7 @@ func (e *evidence) source() Source {
 
 // claimed sets how far a tag is claimed.
 func (e *evidence) claimed(tag string, end int64, last *allocator.Claim) {
-	e.records[tag] = Record{Order: bus.OrderTrend, End: bus.ID(end), Last: last}
+	e.records[tag] = Record{Order: idspace.OrderTrend, End: bus.ID(end), Last: last}
 }
 
 func (e *evidence) publish(msg *nats.Msg) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // routeAnswers is how long a server may take to answer at a route.

@@ -11,6 +11,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // The paths of Leaf's API, before the key.
@@ -70,7 +72,7 @@ func (s *Server) take(
 	default:
 		ranges, err = s.cfg.Generator.Take(r.Context(), tag, count)
 		if err == nil && s.cfg.Generator.Order(tag) == allocator.Strict {
-			w.Header().Set(bus.HeaderOrder, bus.OrderStrict)
+			w.Header().Set(wire.HeaderOrder, idspace.OrderStrict)
 		}
 	}
 	return ranges, batch, err
@@ -86,7 +88,7 @@ var (
 func writeIDs(w http.ResponseWriter, contentType []string, ranges []bus.Range, asJSON bool) {
 	w.Header()["Content-Type"] = contentType
 	if len(ranges) > 0 {
-		_, _ = w.Write(bus.AppendReply(make([]byte, 0, 64), ranges, asJSON)) // if the caller has gone, the IDs are a gap
+		_, _ = w.Write(wire.AppendReply(make([]byte, 0, 64), ranges, asJSON)) // if the caller has gone, the IDs are a gap
 	}
 }
 
@@ -144,7 +146,7 @@ func parseCount(query string) (n int64, given bool, err error) {
 	if len(counts) > 1 {
 		return 0, true, badCount(strings.Join(counts, " and "))
 	}
-	req, err := bus.ParseRequest([]byte(counts[0]))
+	req, err := wire.ParseRequest([]byte(counts[0]))
 	if err != nil || req.JSON || counts[0] == "" { // an empty request is for one ID over NATS, but a mistake here
 		return 0, true, badCount(counts[0])
 	}

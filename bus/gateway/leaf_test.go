@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 func TestIDs(t *testing.T) {
@@ -57,8 +58,8 @@ func TestOrderOfIDs(t *testing.T) {
 	ask := func(path, want string, change ...func(*http.Request)) {
 		t.Helper()
 		w := get(s, path, change...)
-		if got := w.Header().Values(bus.HeaderOrder); strings.Join(got, " ") != want {
-			t.Errorf("%s: %d, %s is %q, want %q", path, w.Code, bus.HeaderOrder, got, want)
+		if got := w.Header().Values(wire.HeaderOrder); strings.Join(got, " ") != want {
+			t.Errorf("%s: %d, %s is %q, want %q", path, w.Code, wire.HeaderOrder, got, want)
 		}
 	}
 	asJSON := header("Accept", "application/json")

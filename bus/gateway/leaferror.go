@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Leaf's codes for why there is no ID.

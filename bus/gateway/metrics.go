@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // The buckets of durations, in seconds. Requests are answered from memory within
@@ -129,7 +130,7 @@ func NewMetrics() *Metrics {
 	for _, by := range []string{bySelf, byPeer} {
 		m.claims.WithLabelValues(by)
 	}
-	m.reserved.WithLabelValues(bus.OrderStrict)
+	m.reserved.WithLabelValues(idspace.OrderStrict)
 	return m
 }
 
@@ -180,7 +181,7 @@ func (m *Metrics) Claimed(c allocator.Claimed) {
 	if c.PassedTo != "" {
 		by = byPeer
 	} else { // a peer counts what it reserves
-		m.reserved.WithLabelValues(bus.OrderStrict).Add(float64(c.Len()))
+		m.reserved.WithLabelValues(idspace.OrderStrict).Add(float64(c.Len()))
 	}
 	m.claims.WithLabelValues(by).Observe(c.Elapsed.Seconds())
 	m.served.Observe(float64(c.Requests))
@@ -277,7 +278,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, b := range s.Busiest {
 		out.count("tag_ids_total", "IDs that were handed out of a tag, for the busiest tags.", b.Taken, "tag", b.Tag)
-		if b.Order == bus.OrderStrict { // 0 IDs in memory would look like a tag that runs out of them
+		if b.Order == idspace.OrderStrict { // 0 IDs in memory would look like a tag that runs out of them
 			continue
 		}
 		out.add("tag_buffered_ids", "IDs in memory of a tag, for the busiest tags; absent: the tag is strict.",

@@ -27,11 +27,11 @@ func TestMutations(t *testing.T) {
 var mutations = []mutation{
 	// IDs.
 	{name: "a batch is answered with its first range", by: "TestIDs", edits: []edit{{"leaf.go",
-		"bus.AppendReply(make([]byte, 0, 64), ranges, ", "bus.AppendReply(make([]byte, 0, 64), ranges[:1], "}}},
+		"wire.AppendReply(make([]byte, 0, 64), ranges, ", "wire.AppendReply(make([]byte, 0, 64), ranges[:1], "}}},
 	{name: "IDs of a batch are numbers in JSON", by: "TestIDs", edits: []edit{{"leaf.go",
-		"w.Write(bus.AppendReply(make([]byte, 0, 64), ranges, asJSON))",
+		"w.Write(wire.AppendReply(make([]byte, 0, 64), ranges, asJSON))",
 		"w.Write([]byte(strings.NewReplacer(`:\"`, \":\", `\",`, \",\", `\"}`, \"}\").Replace(\n" +
-			"		string(bus.AppendReply(nil, ranges, asJSON)))))"}}},
+			"		string(wire.AppendReply(nil, ranges, asJSON)))))"}}},
 	{name: "an answer with IDs may come from a cache", by: "TestIDs", edits: []edit{{"server.go",
 		"	h[\"Cache-Control\"] = noStore // an answer from a cache would repeat an ID\n",
 		"	if r.Method != http.MethodGet {\n		h[\"Cache-Control\"] = noStore\n	}\n"}}},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // IDs are strings, because JavaScript rounds numbers above 2^53.
@@ -36,7 +37,7 @@ func TestV1(t *testing.T) {
 			h.Get("Cache-Control") != "no-store" {
 			t.Errorf("%s %s: %d %v %s, want %s", c.method, c.path, w.Code, h, w.Body, c.body)
 		}
-		if strict := strings.HasSuffix(c.path, "invoice"); strict != (h.Get(bus.HeaderOrder) == "strict") {
+		if strict := strings.HasSuffix(c.path, "invoice"); strict != (h.Get(wire.HeaderOrder) == "strict") {
 			t.Errorf("%s %s: %v", c.method, c.path, h)
 		}
 	}

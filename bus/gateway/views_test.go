@@ -18,6 +18,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/bustest"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -41,7 +42,7 @@ func TestViews(t *testing.T) {
 	}
 	defer nc.Close()
 	c, operator := bus.NewClient(nc), admin.NewClient(nc)
-	_, err = operator.CreateTag(t.Context(), admin.TagSpec{Tag: "invoice", Order: bus.OrderStrict})
+	_, err = operator.CreateTag(t.Context(), admin.TagSpec{Tag: "invoice", Order: idspace.OrderStrict})
 	_, err1 := c.Take(t.Context(), "order", 3)
 	_, err2 := c.Take(t.Context(), "invoice", 6)
 	if err := errors.Join(err, err1, err2); err != nil {
@@ -72,7 +73,7 @@ func TestViews(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	// On a busy machine the client asks a second time, so more may be taken.
-	if strict := v.Tags[0]; strict.Tag != "invoice" || strict.Order != bus.OrderStrict || strict.Step != 0 ||
+	if strict := v.Tags[0]; strict.Tag != "invoice" || strict.Order != idspace.OrderStrict || strict.Step != 0 ||
 		strict.MaxID < 7 || strict.Buffers[0].Writes < 1 || strict.Buffers[0].Taken < 6 ||
 		len(strict.Buffers[0].Segments) != 0 {
 		t.Errorf("%+v", strict)

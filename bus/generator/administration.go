@@ -21,7 +21,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -276,7 +276,7 @@ func fit[T any](conn *nats.Conn, entries []T, limit int) int {
 // readPatience returns how long a sender waits, from the header wire.HeaderTimeout.
 func readPatience(header string) (time.Duration, error) {
 	if header == "" {
-		return bus.DefaultTimeout, nil
+		return wire.DefaultTimeout, nil
 	}
 	ms, err := strconv.ParseUint(header, 10, 32)
 	if err != nil {

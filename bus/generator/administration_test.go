@@ -9,7 +9,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 func TestDecode(t *testing.T) {
@@ -67,7 +67,7 @@ func FuzzDecode(f *testing.F) {
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]time.Duration{
-		"": bus.DefaultTimeout, "0": 0, "1500": 1500 * time.Millisecond, "4294967295": wire.MaxAdminTimeout,
+		"": wire.DefaultTimeout, "0": 0, "1500": 1500 * time.Millisecond, "4294967295": wire.MaxAdminTimeout,
 	} {
 		if got, err := readPatience(header); err != nil || got != want {
 			t.Errorf("%q: %v, %v; want %v", header, got, err, want)
@@ -78,7 +78,7 @@ func TestPatience(t *testing.T) {
 			t.Errorf("%q is %v", header, got)
 		}
 	}
-	for _, patience := range []time.Duration{0, time.Second, bus.DefaultTimeout, wire.MaxAdminTimeout} {
+	for _, patience := range []time.Duration{0, time.Second, wire.DefaultTimeout, wire.MaxAdminTimeout} {
 		if kept := answerTime(patience); kept > patience/10 || kept > maxAnswerTime {
 			t.Errorf("of %v the answer has %v", patience, kept)
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // inKV makes a generator keep its tags in JetStream.
@@ -82,7 +82,7 @@ func tagsBucket(t *testing.T, nc *nats.Conn) jetstream.KeyValue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := js.KeyValue(t.Context(), bus.BucketTags)
+	kv, err := js.KeyValue(t.Context(), wire.BucketTags)
 	if err != nil {
 		t.Fatal(err)
 	}

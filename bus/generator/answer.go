@@ -9,7 +9,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/nats-io/nats.go"
 )
 
@@ -156,7 +157,7 @@ func (c *counts) observe(a Answer) {
 func idsMessage(reply string, order allocator.Order, body []byte) *nats.Msg {
 	msg := &nats.Msg{Subject: reply, Data: body}
 	if order == allocator.Strict {
-		msg.Header = nats.Header{bus.HeaderOrder: {bus.OrderStrict}}
+		msg.Header = nats.Header{wire.HeaderOrder: {idspace.OrderStrict}}
 	}
 	return msg
 }

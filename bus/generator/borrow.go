@@ -13,7 +13,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // A generator that lacks the IDs for a request takes them from a peer, and answers the caller itself. So each request
@@ -240,19 +241,19 @@ func (b *borrower) takeFrom(ctx context.Context, run, tag string, n int64, wait 
 	if err := bus.ReplyError(msg); err != nil {
 		return nil, msg.Header.Get(wire.HeaderRefills) != "", err
 	}
-	ranges, err = bus.ParseReply(msg.Data)
+	ranges, err = wire.ParseReply(msg.Data)
 	if err != nil {
 		return nil, false, err
 	}
 	// The record of a strict tag that was seen above these IDs went backwards. Of any other tag only the max_id of an
 	// operator counts. It may have been set while the IDs were on their way, and this generator has confirmed that it
 	// hands out none below.
-	if msg.Header.Get(bus.HeaderOrder) == bus.OrderStrict {
+	if msg.Header.Get(wire.HeaderOrder) == idspace.OrderStrict {
 		b.alloc.KnowStrict(tag)
 	} else {
 		below, _ = b.alloc.Forbids(tag)
 	}
-	if o := allocator.Order(msg.Header.Get(bus.HeaderOrder)); o.Domain() != "" {
+	if o := allocator.Order(msg.Header.Get(wire.HeaderOrder)); o.Domain() != "" {
 		t := allocator.Tag{Name: tag, Order: o, KeyID: msg.Header.Get(wire.HeaderKey)}
 		if err := b.cfg.Keys.Load(ctx, t); err != nil {
 			return nil, false, fmt.Errorf("the numbers of an opaque tag cannot be concealed: %w", err)

@@ -12,16 +12,17 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
 // count is how many IDs a reply has.
 func count(t *testing.T, reply string) (n int) {
 	t.Helper()
-	ranges, err := bus.ParseReply([]byte(reply))
+	ranges, err := wire.ParseReply([]byte(reply))
 	if err != nil {
 		t.Error(err)
 	}
@@ -107,7 +108,7 @@ func TestDryGeneratorAsksAnother(t *testing.T) {
 			t.Fatalf("%d are left: %+v, %v", full.Left("order"), msg, err)
 		}
 		if n%2 == 0 {
-			ranges, err := bus.ParseReply(msg.Data)
+			ranges, err := wire.ParseReply(msg.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,10 +198,10 @@ func TestStrictTagOfAnother(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	for last := int64(1); last < 40; {
 		msg, err := nc.Request("leaf.segment.invoice", nil, testkit.Patience)
-		if err != nil || bus.ReplyError(msg) != nil || msg.Header.Get(bus.HeaderOrder) != bus.OrderStrict {
+		if err != nil || bus.ReplyError(msg) != nil || msg.Header.Get(wire.HeaderOrder) != idspace.OrderStrict {
 			t.Fatalf("%+v, %v", msg, err)
 		}
-		ranges, err := bus.ParseReply(msg.Data)
+		ranges, err := wire.ParseReply(msg.Data)
 		if err != nil || ranges[0].First <= last {
 			t.Fatalf("%v after %d, %v", ranges, last, err)
 		}
@@ -215,7 +216,7 @@ func TestSnowflakesOfAnother(t *testing.T) {
 	store := memory(t)
 	without, _ := startIn(t, s, "without", "own", store, func(cfg *generator.Config) { cfg.Snowflake.Registry = noRegistry{} })
 	nc := natskit.Connect(t, s)
-	if _, code := ask(t, nc, bus.SubjectSnowflake, ""); code != "503" {
+	if _, code := ask(t, nc, wire.SubjectSnowflake, ""); code != "503" {
 		t.Fatalf("alone it answers with %s", code)
 	}
 	with, _ := startIn(t, s, "with", "own", store, nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -128,7 +129,7 @@ func (c *concealer) conceal(tag string, numbers []bus.Range) ([]bus.Range, error
 
 // fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message, or too many
 // others wait for theirs. Then no number is lost.
-func (c *concealer) fits(tag string, req bus.Request) error {
+func (c *concealer) fits(tag string, req wire.Request) error {
 	p := c.keys.Known(tag)
 	if p == nil {
 		return nil
@@ -146,8 +147,8 @@ func (c *concealer) fits(tag string, req bus.Request) error {
 // mostIDs is how many IDs of a domain surely fit into a reply of this size.
 func mostIDs(d opaque.Domain, asJSON bool, size int64) int64 {
 	last := bus.Range{First: d.Last(), Last: d.Last()}
-	one := len(bus.AppendReply(nil, []bus.Range{last}, asJSON))
-	two := len(bus.AppendReply(nil, []bus.Range{last, last}, asJSON))
+	one := len(wire.AppendReply(nil, []bus.Range{last}, asJSON))
+	two := len(wire.AppendReply(nil, []bus.Range{last, last}, asJSON))
 	const digits = 19 // of the count in JSON, of which one is in the reply of one
 	return max((size-int64(one)-digits)/int64(two-one)+1, 1)
 }

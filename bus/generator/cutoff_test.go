@@ -20,6 +20,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -182,7 +183,7 @@ func TestCutOff(t *testing.T) {
 				if err != nil {
 					return false
 				}
-				ranges, err := bus.ParseReply(msg.Data)
+				ranges, err := wire.ParseReply(msg.Data)
 				if err == nil && ranges[0].First < 1_000_000 {
 					t.Errorf("it answers %v", ranges)
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // discovery answers PING, INFO and STATS for a service, as package micro does for its own. A service of micro drains
@@ -25,7 +25,7 @@ type discovery struct {
 func discover(name, description, node string, q *queue) (*discovery, error) {
 	d := &discovery{
 		identity: micro.ServiceIdentity{
-			Name: name, ID: rand.Text(), Version: bus.Version(), Metadata: map[string]string{"node": node}},
+			Name: name, ID: rand.Text(), Version: wire.Version(), Metadata: map[string]string{"node": node}},
 		description: description, started: time.Now().UTC(), queue: q,
 	}
 	answers := map[micro.Verb]func() any{micro.PingVerb: d.ping, micro.InfoVerb: d.info, micro.StatsVerb: d.stats}

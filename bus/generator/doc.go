@@ -3,7 +3,7 @@
 //
 // The way of a request for segment IDs, in [Generator]:
 //
-//	message ─► bus.ParseRequest ─► allocator.Request ─┬─► bus.AppendReply ─► reply
+//	message ─► wire.ParseRequest ─► allocator.Request ─┬─► wire.AppendReply ─► reply
 //	                                                  └─► Waiter.Wait ─────► reply
 //	                                                      (own goroutine)
 package generator

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -50,7 +50,7 @@ func TestDrainSnowflakes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d of %d requests were answered: %v", i, requests, err)
 		}
-		ranges, err := bus.ParseReply(msg.Data)
+		ranges, err := wire.ParseReply(msg.Data)
 		if err != nil {
 			t.Fatalf("%s: %v", msg.Data, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // joined is the membership of a generator that has joined an installation; empty: it has not.

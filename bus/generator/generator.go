@@ -13,7 +13,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/nats-io/nats.go"
 )
@@ -190,7 +190,7 @@ func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (t
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	node := g.cfg.Node
 	msg := newEvent("node."+what, node, node, events.Node{
-		Node: node, Version: bus.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+		Node: node, Version: wire.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
 	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
 	return msg
 }

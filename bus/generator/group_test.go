@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 func TestPresence(t *testing.T) {

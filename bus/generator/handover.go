@@ -12,7 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // A generator that stops hands its unused IDs over to its peers, so that they are no gap.

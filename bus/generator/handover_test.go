@@ -12,9 +12,9 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Generators stop one after the other, and start again. In the end every ID that was claimed was handed out or is in
@@ -124,7 +124,7 @@ func TestStopUnderLoad(t *testing.T) {
 		if err != nil {
 			t.Fatalf("answer %d of %d: %v", i, sent, err)
 		}
-		ranges, err := bus.ParseReply(msg.Data)
+		ranges, err := wire.ParseReply(msg.Data)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,8 +11,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // heartbeats are what generators send each other about themselves:
@@ -132,7 +131,7 @@ func (h *heartbeats) hearPeers(ctx context.Context) error {
 		return err
 	}
 	missing := make(map[string]bool) // by node
-	ask, cancel := context.WithTimeout(ctx, bus.DefaultTimeout)
+	ask, cancel := context.WithTimeout(ctx, wire.DefaultTimeout)
 	defer cancel()
 	err = wire.AskAll(ask, h.cfg.Conn, subject, nil, func(msg *nats.Msg) error {
 		var ping micro.Ping

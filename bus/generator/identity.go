@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Identity says which installation a generator belongs to. The zero value is
@@ -107,7 +107,7 @@ func (m *membership) mayCreate(ctx context.Context) error {
 			return fmt.Errorf("%w: JetStream lost the record of installation %s: %s runs as part of it, "+
 				"but bucket %s has no record. See docs/operate.md for what to do; for a new installation, first stop all "+
 				"generators of %s",
-				allocator.ErrUnavailable, b.Installation, b.Node, bus.BucketInstallation, b.Installation)
+				allocator.ErrUnavailable, b.Installation, b.Node, wire.BucketInstallation, b.Installation)
 		}
 	}
 	if m.cfg.NewInstallation {

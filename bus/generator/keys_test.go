@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // loseKeys removes the bucket of the master key.
@@ -23,7 +24,7 @@ func loseKeys(t *testing.T, nc *nats.Conn) {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	if err == nil {
-		err = js.DeleteKeyValue(t.Context(), bus.BucketKeys)
+		err = js.DeleteKeyValue(t.Context(), wire.BucketKeys)
 	}
 	if err != nil {
 		t.Fatal(err)

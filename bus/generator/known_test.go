@@ -16,6 +16,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
 
@@ -89,7 +90,7 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	}
 	// Such a generator knows the kind of a strict or opaque tag, too.
 	client := admin.NewClient(nc)
-	kinds := []admin.TagSpec{{Tag: "invoice", Order: bus.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
+	kinds := []admin.TagSpec{{Tag: "invoice", Order: idspace.OrderStrict}, {Tag: "pin", Opaque: "d9"}}
 	for _, req := range kinds {
 		if _, err := client.CreateTag(t.Context(), req); err != nil {
 			t.Fatal(err)
@@ -99,9 +100,9 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	loseTags(t, nc, "a", "invoice", "pin")
 	missing, err := client.MissingTags(t.Context())
 	if len(missing.Tags) > 0 { // the event of its creation says so, if the generator with a stream of events has made it
-		missing.Tags[0].Order = strings.TrimPrefix(missing.Tags[0].Order, bus.OrderTrend)
+		missing.Tags[0].Order = strings.TrimPrefix(missing.Tags[0].Order, idspace.OrderTrend)
 	}
-	want := []admin.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: bus.OrderStrict},
+	want := []admin.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: idspace.OrderStrict},
 		{Tag: "pin", End: 1001, Opaque: "d9"}}
 	if !slices.Equal(missing.Tags, want) {
 		t.Errorf("missing: %+v (%v), want %+v", missing.Tags, err, want)
@@ -117,7 +118,7 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 	client := admin.NewClient(nc)
 	eventsOn(t, nc) // the stream is there
 	high := bus.ID(500)
-	strict := admin.TagSpec{Tag: "invoice", Order: bus.OrderStrict}
+	strict := admin.TagSpec{Tag: "invoice", Order: idspace.OrderStrict}
 	for _, req := range []admin.TagSpec{{Tag: "order"}, {Tag: "unused", MaxID: &high}, strict} {
 		if _, err := client.CreateTag(t.Context(), req); err != nil {
 			t.Fatal(err)
@@ -137,14 +138,14 @@ func TestLostTagThatAnEventKnows(t *testing.T) {
 	}
 	strict.MaxID = &high
 	wantCreated(t, nc, strict, 500)
-	wantCreated(t, nc, admin.TagSpec{Tag: "another", Order: bus.OrderStrict}, 1)
+	wantCreated(t, nc, admin.TagSpec{Tag: "another", Order: idspace.OrderStrict}, 1)
 	if _, err := client.CreateTag(t.Context(), strict); !errors.Is(err, bus.Exists) {
 		t.Errorf("it is created twice: %v", err)
 	}
 	if _, err := client.DeleteTag(t.Context(), "another"); err != nil { // that is no loss
 		t.Fatal(err)
 	}
-	wantCreated(t, nc, admin.TagSpec{Tag: "another", Order: bus.OrderStrict}, 1)
+	wantCreated(t, nc, admin.TagSpec{Tag: "another", Order: idspace.OrderStrict}, 1)
 }
 
 // The database knows the kind of each name that was in use, but not the domain of an opaque tag.
@@ -154,7 +155,7 @@ func TestLostTagThatTheDatabaseKnows(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	numbers := allocatortest.NewMemoryNumbers()
 	index := allocator.NewIndex()
-	want := []admin.MissingTag{{Tag: "coupon", End: 500, Order: "opaque"}, {Tag: "invoice", End: 600, Order: bus.OrderStrict}}
+	want := []admin.MissingTag{{Tag: "coupon", End: 500, Order: "opaque"}, {Tag: "invoice", End: 600, Order: idspace.OrderStrict}}
 	for _, m := range want {
 		if err := numbers.Mark(t.Context(), m.Tag, int64(m.End), m.Order); err != nil {
 			t.Fatal(err)

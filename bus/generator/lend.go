@@ -10,7 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // errLacks answers a peer that asks for IDs which are not in memory.
@@ -101,7 +101,7 @@ func (l *lender) refills(s *service, tag string) bool {
 func (l *lender) answer(s *service, req takeRequest, reply string, ranges []bus.Range, err error) {
 	var body []byte
 	if err == nil {
-		body, err = s.encode(ranges, bus.Request{})
+		body, err = s.encode(ranges, wire.Request{})
 	}
 	if err != nil {
 		msg := errorMessage(toError(err), reply)
@@ -114,7 +114,7 @@ func (l *lender) answer(s *service, req takeRequest, reply string, ranges []bus.
 	msg := idsMessage(reply, l.alloc.Order(req.Tag), body)
 	if p := l.cfg.Keys.Known(req.Tag); p != nil {
 		msg.Header = nats.Header{
-			bus.HeaderOrder: {string(allocator.OpaqueOrder(p.Domain()))}, wire.HeaderKey: {p.KeyID()}}
+			wire.HeaderOrder: {string(allocator.OpaqueOrder(p.Domain()))}, wire.HeaderKey: {p.KeyID()}}
 	}
 	l.link.send(msg)
 }

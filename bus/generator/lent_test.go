@@ -13,9 +13,10 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // lender is how a generator named near, which is not there, answers those that ask it for IDs.
@@ -38,7 +39,7 @@ func (r *running) asks(t *testing.T, nc *nats.Conn, l lender) (asked chan string
 		}
 		answer := &nats.Msg{Subject: msg.Reply, Data: []byte(l.reply), Header: nats.Header{}}
 		if l.order != "" {
-			answer.Header.Set(bus.HeaderOrder, l.order)
+			answer.Header.Set(wire.HeaderOrder, l.order)
 		}
 		if l.code != "" {
 			answer.Header.Set("Nats-Service-Error-Code", l.code)
@@ -161,7 +162,7 @@ func TestPassOn(t *testing.T) {
 			asked := far.asks(t, nc, c.lender)
 			msg, err := nc.Request("leaf.segment.invoice", []byte("3"), testkit.Patience)
 			want := map[bool]string{true: "101-103", false: "1-3"}[c.passed]
-			if err != nil || string(msg.Data) != want || msg.Header.Get(bus.HeaderOrder) != bus.OrderStrict {
+			if err != nil || string(msg.Data) != want || msg.Header.Get(wire.HeaderOrder) != idspace.OrderStrict {
 				t.Fatalf("answered with %+v, %v; want %s", msg, err, want)
 			}
 			heard := strings.HasPrefix(c.flags, serves) && !strings.Contains(c.flags, "gone") && !strings.Contains(c.flags, "another")

@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // mostSilent is how many generators an error names.
@@ -45,7 +46,7 @@ func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.Know
 		k := l.alloc.Known(tag)
 		t := admin.KnownTag{Tag: tag, End: bus.ID(k.End), Opaque: string(k.Order.Domain())}
 		if k.Order == allocator.Strict || l.alloc.Order(tag) == allocator.Strict {
-			t.Order = bus.OrderStrict
+			t.Order = idspace.OrderStrict
 		}
 		page.Tags = append(page.Tags, t)
 	}
@@ -92,7 +93,7 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 		if unknown {
 			t, ok := k.changes[tag]
 			if ok && t.Order == "" && t.Opaque == "" {
-				t.Order = bus.OrderTrend
+				t.Order = idspace.OrderTrend
 			}
 			if t.Opaque == "" {
 				t.Order = cmp.Or(t.Order, mark.Kind)

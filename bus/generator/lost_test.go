@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const ms = time.Millisecond

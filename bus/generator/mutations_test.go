@@ -21,7 +21,7 @@ func TestMutations(t *testing.T) {
 	}{
 		// Replies.
 		{"a reply loses all IDs but the first run", "TestReplyTooLarge", []edit{{"service.go",
-			"bus.AppendReply(nil, ranges, req.JSON)", "bus.AppendReply(nil, ranges[:1], req.JSON)"}}},
+			"wire.AppendReply(nil, ranges, req.JSON)", "wire.AppendReply(nil, ranges[:1], req.JSON)"}}},
 		{"a request that waited is answered twice", "TestWaitingLeavesTheCallback", []edit{{"service.go",
 			"		case err == nil:\n			s.succeed(c, ranges)\n", "		case err == nil:\n			s.succeed(c, ranges)\n			s.succeed(c, ranges)\n"}}},
 		{"a request that is answered later loses its answer", "TestWaitingLeavesTheCallback", []edit{{"service.go",

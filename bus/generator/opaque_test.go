@@ -23,6 +23,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // inJetStream returns the records and keys of a generator.
@@ -112,7 +113,7 @@ func TestOpaqueAnswers(t *testing.T) {
 			}
 			continue
 		}
-		ranges, err := bus.ParseReply(text)
+		ranges, err := wire.ParseReply(text)
 		add(ranges, err)
 	}
 	for _, n := range []int64{1, 2, 2500} {
@@ -172,7 +173,7 @@ func keyOf(t *testing.T, nc *nats.Conn) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := js.KeyValue(t.Context(), bus.BucketKeys)
+	kv, err := js.KeyValue(t.Context(), wire.BucketKeys)
 	if err != nil {
 		t.Fatal(err)
 	}

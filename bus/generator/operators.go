@@ -7,9 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // endpoints are the requests of leaf.admin.
@@ -50,14 +49,14 @@ func (g *Generator) decode(r micro.Request) {
 // IDs it is always there.
 func (g *Generator) addLeafService() (micro.Service, error) {
 	service, err := micro.AddService(g.cfg.Conn, micro.Config{
-		Name: wire.ServiceLeaf, Version: bus.Version(), Description: "Leafbus generator: administration and state",
-		QueueGroup: bus.QueueGroup, Metadata: map[string]string{"node": g.cfg.Node}, StatsHandler: g.state.stats,
+		Name: wire.ServiceLeaf, Version: wire.Version(), Description: "Leafbus generator: administration and state",
+		QueueGroup: wire.QueueGroup, Metadata: map[string]string{"node": g.cfg.Node}, StatsHandler: g.state.stats,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return service, errors.Join(g.admin.addTo(service),
-		service.AddEndpoint("decode", micro.HandlerFunc(g.decode), micro.WithEndpointSubject(bus.SubjectDecode)),
+		service.AddEndpoint("decode", micro.HandlerFunc(g.decode), micro.WithEndpointSubject(wire.SubjectDecode)),
 		service.AddEndpoint("clock", micro.HandlerFunc(g.flakes.answerClock), // all generators answer it
-			micro.WithEndpointSubject(bus.SubjectClock), micro.WithEndpointQueueGroupDisabled()))
+			micro.WithEndpointSubject(wire.SubjectClock), micro.WithEndpointQueueGroupDisabled()))
 }

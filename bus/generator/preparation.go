@@ -8,8 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -89,7 +88,7 @@ func (p *preparation) warnOfStreams(ctx context.Context) error {
 	const requests = "a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: " +
 		"change its subjects"
 	for subject, why := range map[string]string{
-		bus.SubjectSegment + ".>": requests, bus.SubjectSnowflake: requests,
+		wire.SubjectSegment + ".>": requests, wire.SubjectSnowflake: requests,
 		wire.SubjectInbox + ".>": "a stream keeps the keys of opaque tags, which are in the answers to generators: " +
 			"change its subjects",
 	} {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -175,7 +176,7 @@ func (q *queue) look(now time.Time) {
 func (q *queue) join() error {
 	q.valve, q.joined = valve{}, true
 	for i, e := range q.endpoints {
-		q.endpoints[i] = micro.EndpointStats{Name: e.Name, Subject: e.Subject, QueueGroup: bus.QueueGroup}
+		q.endpoints[i] = micro.EndpointStats{Name: e.Name, Subject: e.Subject, QueueGroup: wire.QueueGroup}
 	}
 	return q.subscribe()
 }
@@ -217,7 +218,7 @@ func (q *queue) again() error {
 func (q *queue) subscribe() error {
 	q.dropped = 0
 	for _, e := range q.endpoints {
-		sub, err := q.conn.ChanQueueSubscribe(e.Subject, bus.QueueGroup, q.requests)
+		sub, err := q.conn.ChanQueueSubscribe(e.Subject, wire.QueueGroup, q.requests)
 		if err != nil {
 			q.unsubscribe()
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // startQueue runs a queue for the subject q until the test ends. It answers each request after handle.
@@ -160,7 +161,7 @@ func TestQueueDropsWhatComesLate(t *testing.T) {
 	s := natskit.Start(t)
 	q := startQueue(t, s, func() {})
 	q.do(func() {
-		sub, err := q.conn.ChanQueueSubscribe("q", bus.QueueGroup, q.requests)
+		sub, err := q.conn.ChanQueueSubscribe("q", wire.QueueGroup, q.requests)
 		if err != nil {
 			t.Error(err)
 		}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -62,7 +62,7 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 	<-registry.reached // it looks at its record, or was about to when it was cut off
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	if err == nil {
-		err = nc.PublishRequest(bus.SubjectSnowflake, replies.Subject, nil)
+		err = nc.PublishRequest(wire.SubjectSnowflake, replies.Subject, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 		t.Errorf("an ID of worker %d, which another holds", held)
 	}
 	testkit.Eventually(t, "it takes another worker", func() bool {
-		body, code := ask(t, nc, bus.SubjectSnowflake, "")
+		body, code := ask(t, nc, wire.SubjectSnowflake, "")
 		return code == "" && parts(t, body).Worker != held
 	})
 }

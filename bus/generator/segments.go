@@ -10,7 +10,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // newSegments returns the service leaf-segment: it answers leaf.segment.<tag>.
@@ -48,13 +48,13 @@ func newSegments(c *common) *service {
 		starting: errNotYet,
 		offers:   func(b heartbeat) bool { return b.Segment && !c.membership.isRival(b) },
 	}
-	return s.enqueue(micro.EndpointStats{Name: "segment", Subject: bus.SubjectSegment + ".>"},
-		micro.EndpointStats{Name: "no-tag", Subject: bus.SubjectSegment})
+	return s.enqueue(micro.EndpointStats{Name: "segment", Subject: wire.SubjectSegment + ".>"},
+		micro.EndpointStats{Name: "no-tag", Subject: wire.SubjectSegment})
 }
 
 // tagOf cuts the tag out of leaf.segment.<tag>. Other subjects have none.
 func tagOf(subject string) string {
-	tag, ok := strings.CutPrefix(subject, bus.SubjectSegment+".")
+	tag, ok := strings.CutPrefix(subject, wire.SubjectSegment+".")
 	if !ok {
 		return ""
 	}

@@ -13,11 +13,11 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 func TestStepsAsideAndComesBack(t *testing.T) {
@@ -158,7 +158,7 @@ func TestWaitingLeavesTheCallback(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%d of %d requests were answered: %v", i, waiting, err)
 		}
-		ranges, err := bus.ParseReply(msg.Data)
+		ranges, err := wire.ParseReply(msg.Data)
 		if err != nil {
 			t.Fatal(err)
 		}

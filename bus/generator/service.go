@@ -10,6 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 )
@@ -147,7 +148,7 @@ func (s *service) stepAside(now time.Time) error {
 type call struct {
 	Answer
 	reply string
-	req   bus.Request
+	req   wire.Request
 }
 
 // handle answers a request. If memory has the IDs, it answers at once. A request that must
@@ -162,7 +163,9 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 	}
 	var err error
 	c.Tag = tagOf(msg.Subject)
-	c.req, err = bus.ParseRequest(msg.Data)
+	if c.req, err = wire.ParseRequest(msg.Data); err != nil {
+		err = badRequest("%v", err)
+	}
 	switch {
 	case s.phase.refusing.Load():
 		err = allocator.ErrClosed
@@ -259,8 +262,8 @@ func (s *service) send(c call, numbers []bus.Range) *bus.Error {
 }
 
 // encode is the reply with these ranges. If they do not fit into one message, their IDs are lost.
-func (s *service) encode(ranges []bus.Range, req bus.Request) ([]byte, error) {
-	body := bus.AppendReply(nil, ranges, req.JSON)
+func (s *service) encode(ranges []bus.Range, req wire.Request) ([]byte, error) {
+	body := wire.AppendReply(nil, ranges, req.JSON)
 	if most := s.cfg.Conn.MaxPayload(); int64(len(body)) > most {
 		return nil, &bus.Error{Code: 413, Reason: bus.BatchTooLarge, Message: fmt.Sprintf(
 			"the IDs are too many runs for one NATS message of %d bytes: ask for fewer at a time", most)}

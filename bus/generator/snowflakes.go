@@ -13,7 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -133,7 +133,7 @@ func newSnowflakes(c *common) *service {
 		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
 		offers:   func(b heartbeat) bool { return b.Snowflake && !c.membership.isRival(b) },
 	}
-	return s.enqueue(micro.EndpointStats{Name: "snowflake", Subject: bus.SubjectSnowflake})
+	return s.enqueue(micro.EndpointStats{Name: "snowflake", Subject: wire.SubjectSnowflake})
 }
 
 // joinedRegistry is a registry that is not asked before the generator has joined its
@@ -158,20 +158,20 @@ func (f *flakes) answerClock(r micro.Request) {
 	if worker := f.Worker(); worker >= 0 && answerable(r.Reply()) {
 		now := f.cfg.Snowflake.Clock().Wall
 		f.link.send(&nats.Msg{Subject: r.Reply(), Data: wire.Encode(
-			bus.ClockReply{Node: f.cfg.Node, Worker: worker, UnixMS: now})})
+			wire.ClockReply{Node: f.cfg.Node, Worker: worker, UnixMS: now})})
 	}
 }
 
 // peerClocks asks the other generators for their clocks, and returns by how much each is ahead of
 // this machine's clock. It takes half of the round trip for the way of an answer.
 func (f *flakes) peerClocks(ctx context.Context) []time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, bus.DefaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, wire.DefaultTimeout)
 	defer cancel()
 	clock := f.cfg.Snowflake.Clock
 	var ahead []time.Duration
 	sent := clock().Wall
-	err := wire.AskAll(ctx, f.cfg.Conn, bus.SubjectClock, nil, func(msg *nats.Msg) error {
-		var reply bus.ClockReply
+	err := wire.AskAll(ctx, f.cfg.Conn, wire.SubjectClock, nil, func(msg *nats.Msg) error {
+		var reply wire.ClockReply
 		if err := json.Unmarshal(msg.Data, &reply); err != nil {
 			f.cfg.Log.Debug("a reply about the clock cannot be read", "error", err)
 			return nil

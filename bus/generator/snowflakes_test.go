@@ -20,6 +20,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -84,7 +85,7 @@ func TestSnowflakes(t *testing.T) {
 	var all allocatortest.Checker
 	for _, body := range []string{"1", " 7\n", "1000"} {
 		reply, _ := ask(t, nc, "leaf.snowflake", body)
-		ranges, err := bus.ParseReply([]byte(reply))
+		ranges, err := wire.ParseReply([]byte(reply))
 		if err != nil {
 			t.Errorf("%q: %v", body, err)
 		}

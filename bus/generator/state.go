@@ -13,7 +13,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -122,7 +123,7 @@ func (s *state) whole() admin.State {
 	now := time.Now()
 	failing, totals, flakes := s.alloc.Failing(), s.alloc.Totals(endingTags), s.flakes.State()
 	is := admin.State{
-		Node: s.cfg.Node, Version: bus.Version(), Address: s.cfg.Conn.ConnectedUrlRedacted(),
+		Node: s.cfg.Node, Version: wire.Version(), Address: s.cfg.Conn.ConnectedUrlRedacted(),
 		Server: s.cfg.Conn.ConnectedServerName(), Host: s.host, Embedded: s.embedded, HTTP: s.cfg.Describe["http"],
 		Started: s.made.UTC().Truncate(time.Millisecond), Clock: admin.Clock{UnixMS: s.cfg.Snowflake.Clock().Wall},
 		Readiness: s.readiness(),
@@ -188,7 +189,7 @@ func buffer(v allocator.View) admin.Buffer {
 		Waiting: v.Waiting, Rate: v.Rate, Refilled: v.Refilled, Error: v.Error, Rules: rules(v.Rules),
 	}
 	if v.Order == allocator.Strict {
-		b.Order, b.Writes, b.Requests = bus.OrderStrict, v.Writes, v.Requests
+		b.Order, b.Writes, b.Requests = idspace.OrderStrict, v.Writes, v.Requests
 		b.WaitMS = float64(v.Wait.Microseconds()) / 1000
 	} else if !math.IsInf(v.Lasts, 1) { // infinity is no JSON
 		lasts := tenths(v.Lasts)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/internal/wire"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // withInvoice adds the strict tag invoice.
@@ -57,14 +57,14 @@ func TestStrictAnswers(t *testing.T) {
 		{"order", "5", "", 0}, {"invoice", "0", "", 0},
 	} {
 		msg, err := nc.Request("leaf.segment."+c.tag, []byte(c.body), testkit.Patience)
-		if err != nil || msg.Header.Get(bus.HeaderOrder) != c.order {
+		if err != nil || msg.Header.Get(wire.HeaderOrder) != c.order {
 			t.Errorf("%s %q is answered with %v, %v", c.tag, c.body, msg, err)
 			continue
 		}
 		if c.n == 0 {
 			continue
 		}
-		ranges, err := bus.ParseReply(msg.Data)
+		ranges, err := wire.ParseReply(msg.Data)
 		if strings.HasPrefix(c.body, "{") {
 			ranges, err = []bus.Range{{First: next, Last: next + c.n - 1}}, nil
 			if want := fmt.Sprintf(`"ranges":[{"first":"%d","last":"%d"}]`, next, next+c.n-1); !strings.Contains(string(msg.Data), want) {

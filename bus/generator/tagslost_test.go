@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // g1 stops before coupon exists, LEAF_TAGS is removed, and g1 starts with both tags, beside g2, which knows. Nothing
@@ -74,7 +75,7 @@ func TestTagsLost(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := js.DeleteStream(t.Context(), "KV_"+bus.BucketTags); err != nil {
+			if err := js.DeleteStream(t.Context(), "KV_"+wire.BucketTags); err != nil {
 				t.Fatal(err)
 			}
 			stream := eventsOn(t, nc)

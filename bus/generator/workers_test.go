@@ -18,6 +18,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -89,7 +90,7 @@ func (r *releasing) from(worker int64) (first snowflake.Parts) {
 		if code != "" {
 			return false
 		}
-		ranges, err := bus.ParseReply([]byte(body))
+		ranges, err := wire.ParseReply([]byte(body))
 		if err != nil {
 			r.t.Fatal(err)
 		}

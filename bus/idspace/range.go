@@ -2,6 +2,7 @@ package idspace
 
 import (
 	"iter"
+	"math"
 	"strconv"
 )
 
@@ -47,4 +48,15 @@ func AppendRange(ranges []Range, r Range) []Range {
 		return ranges
 	}
 	return append(ranges, r)
+}
+
+// Total returns how many IDs are in the ranges, at most the largest int64.
+func Total(ranges []Range) int64 {
+	var n int64
+	for _, r := range ranges {
+		if n += r.Len(); n < 0 {
+			return math.MaxInt64
+		}
+	}
+	return n
 }

@@ -10,6 +10,15 @@ import (
 // MaxTagLen is the longest tag, in bytes.
 const MaxTagLen = 128
 
+// The orders of a tag. An order is chosen when the tag is created, and never changes.
+const (
+	// OrderTrend is the default: the IDs of each generator increase.
+	OrderTrend = "trend"
+	// OrderStrict: if a request is sent after the answer to another one has arrived, all its IDs are
+	// above all IDs of that answer. A batch is one run of consecutive IDs. There may be gaps.
+	OrderStrict = "strict"
+)
+
 // ErrBadTag is matched by the errors of [CheckTag].
 var ErrBadTag = errors.New("illegal tag")
 

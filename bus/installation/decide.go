@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // found is what a start found in one of the things that belong to an installation.
@@ -52,10 +52,10 @@ var rules = []struct {
 		"belongs: this NATS has no installation. It lost its state, or a single server became a cluster: run `leaf restore " +
 		"FILE` (docs/operate.md), or, without a backup, start one generator with --adopt. Or it is another NATS: name the " +
 		"right --server. For a new installation, give another --data-dir"},
-	{free, tagsLeft, anything, wait, "JetStream lost the installation's record (bucket " + bus.BucketInstallation +
+	{free, tagsLeft, anything, wait, "JetStream lost the installation's record (bucket " + wire.BucketInstallation +
 		", key " +
-		kvstore.InstallationKey + "), but bucket " + bus.BucketTags + " still has its tags. Write the record again " +
-		"(docs/operate.md); for a new installation, delete bucket " + bus.BucketTags + " too"},
+		kvstore.InstallationKey + "), but bucket " + wire.BucketTags + " still has its tags. Write the record again " +
+		"(docs/operate.md); for a new installation, delete bucket " + wire.BucketTags + " too"},
 	{anything, others, anything, refuse,
 		"this data folder belongs to installation FOLDER, but this NATS is installation " +
 			"RECORD: name the right --server, or another --data-dir"},

@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -192,7 +192,7 @@ func TestJoinRefused(t *testing.T) {
 // A NATS that lost its state must not begin again at 1 under a generator that knows better. Nor does that generator ask
 // whether it may create a record: it waits, and joins when the record is there again. An operator lets one make it.
 func TestJoinLost(t *testing.T) {
-	for _, lost := range []string{"", bus.BucketInstallation} {
+	for _, lost := range []string{"", wire.BucketInstallation} {
 		s := newSite(t)
 		f := s.folder()
 		id := s.opens(f).have.ID
@@ -223,7 +223,7 @@ func TestJoinLost(t *testing.T) {
 		if got, err := join(); got != id {
 			t.Errorf("join: %s, %v, want %s", got, err, id)
 		}
-		if err := s.state().JS.DeleteKeyValue(t.Context(), bus.BucketInstallation); err != nil {
+		if err := s.state().JS.DeleteKeyValue(t.Context(), wire.BucketInstallation); err != nil {
 			t.Fatal(err)
 		}
 		m.Adopt = true
@@ -283,7 +283,7 @@ func TestAdoptWithoutTheDatabase(t *testing.T) {
 func TestJoinWithoutARecord(t *testing.T) {
 	s := newSite(t)
 	s.joins(s.folder())
-	kv, err := s.state().JS.KeyValue(t.Context(), bus.BucketInstallation)
+	kv, err := s.state().JS.KeyValue(t.Context(), wire.BucketInstallation)
 	if err == nil {
 		_, err = kv.PutString(t.Context(), kvstore.InstallationKey, "{")
 	}
@@ -294,7 +294,7 @@ func TestJoinWithoutARecord(t *testing.T) {
 
 	s = newSite(t)
 	s.opens(s.folder())
-	if err := s.state().JS.DeleteKeyValue(t.Context(), bus.BucketInstallation); err != nil {
+	if err := s.state().JS.DeleteKeyValue(t.Context(), wire.BucketInstallation); err != nil {
 		t.Fatal(err)
 	}
 	s.fails(s.folder(), false, "lost the installation's record")

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/mod/semver"
 
-	"github.com/leafbus/leafbus/bus/internal/wire"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (

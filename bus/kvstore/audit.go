@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/internal/stream"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // mostProblem is how many bytes the reason may have why a record cannot be read: it quotes the record.
@@ -37,17 +38,17 @@ func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(au
 	b, err := findTags(ctx, Config{JS: js})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("bucket %s is not found, so this NATS account has no installation: name the right --server "+
-			"and account", bus.BucketTags)
+			"and account", wire.BucketTags)
 	}
 	if err != nil {
 		return err
 	}
-	subject := subjectOf(bus.BucketTags)
+	subject := subjectOf(wire.BucketTags)
 	filter := subject + tag
 	if tag == "" {
 		filter = subject + ">"
 	}
-	return stream.Read(ctx, js, streamOf(bus.BucketTags), filter, jetstream.DeliverLastPerSubjectPolicy,
+	return stream.Read(ctx, js, streamOf(wire.BucketTags), filter, jetstream.DeliverLastPerSubjectPolicy,
 		func(msg jetstream.Msg, revision, _ uint64) {
 			name := strings.TrimPrefix(msg.Subject(), subject)
 			if idspace.CheckTag(name) != nil {

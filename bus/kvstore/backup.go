@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Backup is a copy of all records of an installation. It is complete: the snapshots of nats-server can lack a record
@@ -40,7 +40,7 @@ type BackupRecord struct {
 
 // backupBuckets are in the order of a backup. The tags come before the master key of opaque tags, which is written
 // before the first of them.
-var backupBuckets = []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys}
+var backupBuckets = []string{wire.BucketInstallation, wire.BucketTags, wire.BucketWorkers, wire.BucketKeys}
 
 const backupFormat = "leafbus backup 2"
 
@@ -55,7 +55,7 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 		return b, fmt.Errorf("this NATS account has no installation (bucket %s has no record), "+
 			"so there is nothing to back up: name the right --server and account, or see docs/operate.md if "+
 			"JetStream lost the record",
-			bus.BucketInstallation)
+			wire.BucketInstallation)
 	}
 	if err := lossOf(ctx, cfg, have); err != nil {
 		return b, err
@@ -172,7 +172,7 @@ func (b Backup) check() error {
 			return fmt.Errorf("%w: bucket %.40q, key %.200q", errNoBackup, r.Bucket, r.Key)
 		}
 		seen[n] = true
-		if n == (name{bus.BucketInstallation, InstallationKey}) {
+		if n == (name{wire.BucketInstallation, InstallationKey}) {
 			var have Installation
 			if err := json.Unmarshal(r.Value, &have); err != nil {
 				return fmt.Errorf("%w: the installation's record: %w", errNoBackup, err)

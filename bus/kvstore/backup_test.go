@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 func quietly(string, int, int) {}
@@ -70,12 +70,12 @@ func TestBackupIsComplete(t *testing.T) {
 		}
 		b := mustBackUp(t, cfg)
 		for _, name := range []string{"busy", "a", "b", "c", name} {
-			if b.of(bus.BucketTags, name) == nil {
+			if b.of(wire.BucketTags, name) == nil {
 				t.Errorf("backup %d lacks %s", i, name)
 			}
 		}
 		for _, r := range b.Records {
-			if strings.HasPrefix(r.Key, "opaque") && b.of(bus.BucketKeys, masterKey) == nil {
+			if strings.HasPrefix(r.Key, "opaque") && b.of(wire.BucketKeys, masterKey) == nil {
 				t.Errorf("backup %d has %s and lacks the master key", i, r.Key)
 			}
 		}
@@ -196,7 +196,7 @@ func TestRestoreLowersNothing(t *testing.T) {
 	}
 	data, err := encodeTag(trend("order", 9000), late.first-1)
 	if err == nil {
-		_, err = cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+"order", data)
+		_, err = cfg.JS.Publish(t.Context(), subjectOf(wire.BucketTags)+"order", data)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestRestoreRefused(t *testing.T) {
 	refused("the tag coupon has another order or key", b)
 	keys := b
 	keys.Records = slices.DeleteFunc(slices.Clone(b.Records),
-		func(r BackupRecord) bool { return r.Bucket != bus.BucketKeys })
+		func(r BackupRecord) bool { return r.Bucket != wire.BucketKeys })
 	refused("the master key of opaque tags", keys)
 	_, err := ChangeInstallation(t.Context(), other, func(have *Installation) error { have.ID = "two"; return nil })
 	if err != nil {
@@ -232,7 +232,7 @@ func TestRestoreRefused(t *testing.T) {
 	}
 	refused("installation two, and the backup is of installation ours", b)
 	for _, r := range theirs.Records {
-		if is := mustBackUp(t, other).of(r.Bucket, r.Key); r.Bucket != bus.BucketInstallation &&
+		if is := mustBackUp(t, other).of(r.Bucket, r.Key); r.Bucket != wire.BucketInstallation &&
 			!bytes.Equal(is, r.Value) {
 			t.Errorf("%s %s was %s and is %s", r.Bucket, r.Key, r.Value, is)
 		}
@@ -244,27 +244,27 @@ func TestMerge(t *testing.T) {
 	const head = `{"format":1,"bucket":"77","tag":"t",`
 	const was = `"end":"50","step":10,"updated":"2026-01-02T00:00:00Z"`
 	for _, c := range []struct{ bucket, backup, has, want string }{
-		{bus.BucketTags, was, `"end":"40","step":5`, `"step":5`},
+		{wire.BucketTags, was, `"end":"40","step":5`, `"step":5`},
 		// Others may have claimed 40 to 49 again.
-		{bus.BucketTags, was, `"end":"40","step":5`, `"end":"50","floor":"50"`},
-		{bus.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"2"`,
+		{wire.BucketTags, was, `"end":"40","step":5`, `"end":"50","floor":"50"`},
+		{wire.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"2"`,
 			`"limit":"9000"`},
-		{bus.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"4"`, ""},
-		{bus.BucketTags, was, `"end":"50","step":5,"deleted":true`, ""},
-		{bus.BucketTags, was + `,"deleted":true`, `"end":"40","step":5,"updated":"2026-01-01T00:00:00Z"`,
+		{wire.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"4"`, ""},
+		{wire.BucketTags, was, `"end":"50","step":5,"deleted":true`, ""},
+		{wire.BucketTags, was + `,"deleted":true`, `"end":"40","step":5,"updated":"2026-01-01T00:00:00Z"`,
 			`"deleted":true`},
 		// The name was created again.
-		{bus.BucketTags, was + `,"deleted":true`, `"end":"50","step":5,"updated":"2026-01-03T00:00:00Z"`, ""},
-		{bus.BucketTags, was, `damaged`, "error: the tag's record is damaged"},
-		{bus.BucketTags, was, `"end":"40","step":0,"order":"strict"`, "error: refused: the tag t has another order"},
-		{bus.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`,
+		{wire.BucketTags, was + `,"deleted":true`, `"end":"50","step":5,"updated":"2026-01-03T00:00:00Z"`, ""},
+		{wire.BucketTags, was, `damaged`, "error: the tag's record is damaged"},
+		{wire.BucketTags, was, `"end":"40","step":0,"order":"strict"`, "error: refused: the tag t has another order"},
+		{wire.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`,
 			`{"worker":7,"incarnation":"new","reserved_until_ms":8}`,
 			`"incarnation":"new","reserved_until_ms":9`},
-		{bus.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`,
+		{wire.BucketWorkers, `{"worker":7,"incarnation":"old","reserved_until_ms":9}`,
 			`{"worker":7,"incarnation":"new","reserved_until_ms":10}`, ""},
 	} {
 		key := "7"
-		if c.bucket == bus.BucketTags {
+		if c.bucket == wire.BucketTags {
 			key, c.backup, c.has = "t", head+c.backup+"}", head+c.has+"}"
 		}
 		next, err := place{first: 77}.merge(BackupRecord{Bucket: c.bucket, Key: key, Value: []byte(c.backup)},

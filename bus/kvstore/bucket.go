@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Config says where the buckets are and how they are made.
@@ -143,7 +143,7 @@ func unreached(name string, err error) error {
 // Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by
 // itself.
 func Fit(bucket string, c jetstream.StreamConfig) error {
-	if bucket == bus.BucketTags {
+	if bucket == wire.BucketTags {
 		return fitTags(c)
 	}
 	if flaw := flaw(c); flaw != "" {
@@ -212,7 +212,7 @@ func replicate(ctx context.Context, cfg Config, create func(replicas int) error)
 		if c := code(err); c != codeNoPeers && c != codeNotClustered {
 			return err
 		}
-		record, lookErr := cfg.JS.Stream(ctx, streamOf(bus.BucketInstallation))
+		record, lookErr := cfg.JS.Stream(ctx, streamOf(wire.BucketInstallation))
 		if lookErr == nil && record.CachedInfo().Config.Replicas >= defaultReplicas {
 			return fmt.Errorf("a NATS server of the cluster is away: %w", err)
 		}

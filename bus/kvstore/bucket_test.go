@@ -12,20 +12,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
 func TestBucketRefused(t *testing.T) {
 	t.Parallel()
 	for bucket, open := range map[string]func(context.Context, Config) error{
-		bus.BucketInstallation: func(ctx context.Context, cfg Config) error {
+		wire.BucketInstallation: func(ctx context.Context, cfg Config) error {
 			_, _, err := ReadInstallation(ctx, cfg)
 			return err
 		},
-		bus.BucketWorkers: func(ctx context.Context, cfg Config) error {
+		wire.BucketWorkers: func(ctx context.Context, cfg Config) error {
 			_, err := NewWorkers(cfg).List(ctx)
 			return err
 		},
@@ -52,7 +52,7 @@ func TestBucketRefused(t *testing.T) {
 				if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), name) {
 					t.Errorf("%v; want it refused for %s", err, name)
 				}
-				if bucket == bus.BucketWorkers && !errors.Is(err, snowflake.ErrRefused) {
+				if bucket == wire.BucketWorkers && !errors.Is(err, snowflake.ErrRefused) {
 					t.Errorf("%v; want %v", err, snowflake.ErrRefused)
 				}
 			})

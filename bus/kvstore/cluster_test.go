@@ -18,8 +18,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -138,12 +138,12 @@ func TestReplicasWhileAServerIsAway(t *testing.T) {
 	}
 	insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
 		if _, err := openRecords(ctx, cfg); code(err) != codeNoPeers { // until the others notice it
-			_ = js.DeleteKeyValue(ctx, bus.BucketTags)
+			_ = js.DeleteKeyValue(ctx, wire.BucketTags)
 			return fmt.Errorf("the bucket was made, or another error came: %w", err)
 		}
 		return nil
 	})
-	if _, err := js.Stream(ctx, streamOf(bus.BucketTags)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := js.Stream(ctx, streamOf(wire.BucketTags)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("a bucket with fewer replicas: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // A record that is accepted is of the worker that its key says, and is bounded:
@@ -45,9 +45,9 @@ func FuzzDecodeWorker(f *testing.F) {
 
 // A backup that is accepted is complete: what is written back says the same.
 func FuzzParseBackup(f *testing.F) {
-	b := Backup{Installation: "one", Buckets: []string{bus.BucketInstallation, bus.BucketTags}, Records: []BackupRecord{
-		{Bucket: bus.BucketInstallation, Key: InstallationKey, Value: []byte(`{"id":"one"}`)},
-		{Bucket: bus.BucketTags, Key: "order", Value: []byte(`{"tag":"order"}`)},
+	b := Backup{Installation: "one", Buckets: []string{wire.BucketInstallation, wire.BucketTags}, Records: []BackupRecord{
+		{Bucket: wire.BucketInstallation, Key: InstallationKey, Value: []byte(`{"id":"one"}`)},
+		{Bucket: wire.BucketTags, Key: "order", Value: []byte(`{"tag":"order"}`)},
 	}}
 	var file bytes.Buffer
 	if err := b.Write(&file); err != nil {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -162,7 +162,7 @@ func linkTo(tb testing.TB, s *embedded.Server) *kit.Link {
 // removeTags removes the bucket of the tags, as an operator can.
 func removeTags(tb testing.TB, cfg Config) {
 	tb.Helper()
-	if err := cfg.JS.DeleteStream(tb.Context(), streamOf(bus.BucketTags)); err != nil {
+	if err := cfg.JS.DeleteStream(tb.Context(), streamOf(wire.BucketTags)); err != nil {
 		tb.Fatal(err)
 	}
 }

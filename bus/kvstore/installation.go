@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -41,17 +41,17 @@ type Installation struct {
 // It creates no bucket: an empty one would be in the way of a restore. An error that matches [allocator.ErrRefused]
 // will stay; one that matches [ErrNoJetStream] may pass.
 func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bool, err error) {
-	leader, err := leaderOf(ctx, cfg.JS, bus.BucketInstallation)
+	leader, err := leaderOf(ctx, cfg.JS, wire.BucketInstallation)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return have, false, nil
 	}
 	if err != nil {
-		return have, false, unreached(bus.BucketInstallation, err)
+		return have, false, unreached(wire.BucketInstallation, err)
 	}
-	if err := Fit(bus.BucketInstallation, leader.CachedInfo().Config); err != nil {
+	if err := Fit(wire.BucketInstallation, leader.CachedInfo().Config); err != nil {
 		return have, false, err
 	}
-	msg, err := leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketInstallation)+InstallationKey)
+	msg, err := leader.GetLastMsgForSubject(ctx, subjectOf(wire.BucketInstallation)+InstallationKey)
 	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Header.Get("KV-Operation") != "" {
 		return have, false, nil
 	}
@@ -61,13 +61,13 @@ func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bo
 	if err := json.Unmarshal(msg.Data, &have); err != nil || have.ID == "" {
 		return have, false, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; "+
 			"restore it from a backup",
-			allocator.ErrRefused, bus.BucketInstallation, InstallationKey, msg.Data)
+			allocator.ErrRefused, wire.BucketInstallation, InstallationKey, msg.Data)
 	}
 	return have, true, nil
 }
 
 func openInstallation(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openBucket(ctx, cfg, bus.BucketInstallation, "Leafbus: the installation's record", smallBytes)
+	return openBucket(ctx, cfg, wire.BucketInstallation, "Leafbus: the installation's record", smallBytes)
 }
 
 // CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does
@@ -90,7 +90,7 @@ func CreateInstallation(ctx context.Context, cfg Config, first Installation) err
 // ChangeInstallation changes the installation's record by compare-and-set, and returns what
 // is there then. change is called again when another generator was first. If it fails, nothing changes.
 func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installation) error) (Installation, error) {
-	kv, err := cfg.JS.KeyValue(ctx, bus.BucketInstallation)
+	kv, err := cfg.JS.KeyValue(ctx, wire.BucketInstallation)
 	if err != nil {
 		return Installation{}, fmt.Errorf("the installation's record: %w", err)
 	}
@@ -122,12 +122,12 @@ func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installati
 
 // HasTags reports whether JetStream has tags. Without a record they show that it lost the record.
 func HasTags(ctx context.Context, cfg Config) (bool, error) {
-	stream, err := streamUnder(ctx, cfg.JS, bus.BucketTags)
+	stream, err := streamUnder(ctx, cfg.JS, wire.BucketTags)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("bucket %s: %w", bus.BucketTags, err)
+		return false, fmt.Errorf("bucket %s: %w", wire.BucketTags, err)
 	}
 	return stream.CachedInfo().State.Msgs > 0, nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -40,7 +40,7 @@ func TestInstallation(t *testing.T) {
 	if have := recordOf(t, cfg); have.ID != "" {
 		t.Errorf("the record is %+v", have)
 	}
-	if _, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation); !errors.Is(err, jetstream.ErrBucketNotFound) {
+	if _, err := cfg.JS.KeyValue(t.Context(), wire.BucketInstallation); !errors.Is(err, jetstream.ErrBucketNotFound) {
 		t.Errorf("reading the record made the bucket: %v", err)
 	}
 	first := installed(t, cfg, "first")
@@ -55,7 +55,7 @@ func TestInstallation(t *testing.T) {
 func TestDamagedInstallation(t *testing.T) {
 	cfg := newConfig(t, natskit.Start(t))
 	installed(t, cfg, "ours")
-	kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
+	kv, err := cfg.JS.KeyValue(t.Context(), wire.BucketInstallation)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -108,7 +108,7 @@ func (k *Keys) Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permut
 	if was := k.domains[t.Name]; opaque.KeyID(opaque.DeriveKey(master, t.Name, d)) != t.KeyID || was != "" && was != d {
 		return nil, fmt.Errorf("%w: the master key (bucket %s) is not the one with which the IDs of %s were made, "+
 			"or its record (bucket %s) is another one: restore both buckets from a backup",
-			allocator.ErrDamaged, bus.BucketKeys, t.Name, bus.BucketTags)
+			allocator.ErrDamaged, wire.BucketKeys, t.Name, wire.BucketTags)
 	}
 	k.master = master
 	k.any.Store(true)
@@ -162,35 +162,35 @@ func (k *Keys) agreed(ctx context.Context) ([]byte, error) {
 	if held != nil && errors.Is(err, errNoMaster) {
 		if master, err = k.write(ctx, held); err == nil {
 			k.cfg.log().Error("JetStream lost the master key of opaque tags, and has it again from this generator",
-				"bucket", bus.BucketKeys)
+				"bucket", wire.BucketKeys)
 		}
 	}
 	if err == nil && held != nil && !bytes.Equal(held, master) {
 		err = fmt.Errorf("%w: bucket %s has a second master key: this generator goes on with the first one; "+
-			"see docs/operate.md#lost-keys", allocator.ErrDamaged, bus.BucketKeys)
+			"see docs/operate.md#lost-keys", allocator.ErrDamaged, wire.BucketKeys)
 	}
 	return master, err
 }
 
 // errNoMaster: the bucket, or its record, is missing.
 var errNoMaster = fmt.Errorf("%w: JetStream lost the master key of opaque tags (bucket %s): restore the bucket "+
-	"from a backup, see docs/operate.md#lost-keys", allocator.ErrDamaged, bus.BucketKeys)
+	"from a backup, see docs/operate.md#lost-keys", allocator.ErrDamaged, wire.BucketKeys)
 
 // read reads the master key from the leader of the bucket: another replica may not have it yet.
 func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	stream, err := leaderOf(ctx, k.cfg.JS, bus.BucketKeys)
+	stream, err := leaderOf(ctx, k.cfg.JS, wire.BucketKeys)
 	var msg *jetstream.RawStreamMsg
 	if err == nil {
-		msg, err = stream.GetLastMsgForSubject(ctx, subjectOf(bus.BucketKeys)+masterKey)
+		msg, err = stream.GetLastMsgForSubject(ctx, subjectOf(wire.BucketKeys)+masterKey)
 	}
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
 		return nil, errNoMaster
 	case err != nil:
 		return nil, fmt.Errorf("%w: reading the master key (bucket %s): %w",
-			allocator.ErrUnavailable, bus.BucketKeys, err)
+			allocator.ErrUnavailable, wire.BucketKeys, err)
 	}
 	return decodeMaster(msg.Data)
 }
@@ -220,11 +220,11 @@ func (k *Keys) write(ctx context.Context, master []byte) ([]byte, error) {
 
 // openKeys opens the bucket, and creates it if it is missing.
 func openKeys(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openStream(ctx, cfg, bus.BucketKeys, keysBytes, func(replicas int, maxBytes int64) error {
+	return openStream(ctx, cfg, wire.BucketKeys, keysBytes, func(replicas int, maxBytes int64) error {
 		_, err := cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
-			Name:                 streamOf(bus.BucketKeys),
+			Name:                 streamOf(wire.BucketKeys),
 			Description:          "Leafbus: the master key of opaque tags. Whoever can read it can reveal IDs",
-			Subjects:             []string{subjectOf(bus.BucketKeys) + ">"},
+			Subjects:             []string{subjectOf(wire.BucketKeys) + ">"},
 			Storage:              jetstream.FileStorage,
 			Replicas:             replicas,
 			MaxBytes:             maxBytes,
@@ -249,11 +249,11 @@ func decodeMaster(data []byte) ([]byte, error) {
 	var r masterRecord
 	err := decodeWhole(data, &r)
 	if r.Format > masterFormat {
-		return nil, fmt.Errorf("%w: the master key (bucket %s)", allocator.ErrNewer, bus.BucketKeys)
+		return nil, fmt.Errorf("%w: the master key (bucket %s)", allocator.ErrNewer, wire.BucketKeys)
 	}
 	if err != nil || r.Format != masterFormat || len(r.Key) != opaque.MasterSize {
 		return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) cannot be read: "+
-			"restore the bucket from a backup", allocator.ErrDamaged, bus.BucketKeys)
+			"restore the bucket from a backup", allocator.ErrDamaged, wire.BucketKeys)
 	}
 	return r.Key, nil
 }

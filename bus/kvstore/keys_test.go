@@ -12,8 +12,8 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // first lets a master key be made.
@@ -42,7 +42,7 @@ func permutation(t testing.TB, k *Keys, tag allocator.Tag) *opaque.Permutation {
 
 func loseKeys(t testing.TB, cfg Config) {
 	t.Helper()
-	if err := cfg.JS.DeleteStream(t.Context(), streamOf(bus.BucketKeys)); err != nil {
+	if err := cfg.JS.DeleteStream(t.Context(), streamOf(wire.BucketKeys)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -115,7 +115,7 @@ func TestLostMaster(t *testing.T) {
 					t.Errorf("a second key is made: %q, %v", made, err)
 				}
 			}
-			if _, err := cfg.JS.Stream(t.Context(), streamOf(bus.BucketKeys)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			if _, err := cfg.JS.Stream(t.Context(), streamOf(wire.BucketKeys)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 				t.Errorf("a refused creation made a bucket: %v", err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestSecondMaster(t *testing.T) {
 	old := NewKeys(cfg)
 	coupon := opaqueOf(t, old, "coupon", "53")
 	id := permutation(t, old, coupon).Conceal(5)
-	restore := saveBucket(t, cfg, bus.BucketKeys)
+	restore := saveBucket(t, cfg, wire.BucketKeys)
 	loseKeys(t, cfg)
 	young := NewKeys(cfg)
 	gift := opaqueOf(t, young, "gift", "53")

@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -146,7 +146,7 @@ func TestRevisionAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := newConfig(t, s).JS.DeleteKeyValue(t.Context(), bus.BucketWorkers); err != nil {
+	if err := newConfig(t, s).JS.DeleteKeyValue(t.Context(), wire.BucketWorkers); err != nil {
 		t.Fatal(err)
 	}
 	stranger := holder(0)

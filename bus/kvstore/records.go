@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -66,13 +66,13 @@ var _ allocator.Records = (*Records)(nil)
 // NewRecords returns records that are not open.
 func NewRecords(cfg Config) *Records {
 	r := &Records{cfg: cfg, news: make(chan struct{}), again: make(chan struct{}, 1), lookNow: make(chan struct{}, 1)}
-	r.beat = subjectOf(bus.BucketTags) + apart + "beat." + strconv.Itoa(rand.N(beats))
+	r.beat = subjectOf(wire.BucketTags) + apart + "beat." + strconv.Itoa(rand.N(beats))
 	r.lost.Store(&errNotOpen)
 	return r
 }
 
 var errNotOpen = fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why",
-	allocator.ErrUnavailable, bus.BucketTags)
+	allocator.ErrUnavailable, wire.BucketTags)
 
 // Open opens the bucket of this installation, which it creates if it is missing and the installation's record is there.
 // It may be called until it succeeds; an error that matches [allocator.ErrRefused] will stay. It also succeeds where
@@ -141,7 +141,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 	if r.Unwritable() != nil {
 		if err := r.probe(ctx); err != nil {
 			return allocator.Stored{}, fmt.Errorf("%w: bucket %s cannot be written: %w",
-				allocator.ErrUnavailable, bus.BucketTags, err)
+				allocator.ErrUnavailable, wire.BucketTags, err)
 		}
 	}
 	s, revision, err := r.load(ctx, b, tag)
@@ -165,7 +165,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocator.Stored, revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+tag)
+	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(wire.BucketTags)+tag)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return s, 0, nil
 	}
@@ -180,7 +180,7 @@ func (r *Records) load(ctx context.Context, b tagsBucket, tag string) (s allocat
 }
 
 // errRemade: the record was written for a later bucket than the one that this generator knows.
-var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, bus.BucketTags)
+var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, wire.BucketTags)
 
 // misnamed is what there is of a record that names a later bucket, where the bucket was looked at since: a hand wrote
 // it.
@@ -188,7 +188,7 @@ func (b tagsBucket) misnamed(tag string, revision uint64) (allocator.Stored, err
 	b.saw(revision)
 	return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, fmt.Errorf("%w: key %s of bucket %s "+
 		"names another bucket than %d, the config.first_seq of this one: set it right with `nats kv put`",
-		allocator.ErrDamaged, tag, bus.BucketTags, b.first)
+		allocator.ErrDamaged, tag, wire.BucketTags, b.first)
 }
 
 // storedTag reads a record as the bucket has it.
@@ -242,7 +242,7 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 	if err != nil {
 		return 0, err
 	}
-	subject := subjectOf(bus.BucketTags) + t.Name
+	subject := subjectOf(wire.BucketTags) + t.Name
 	made, err := r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(revision))
 	if revision == 0 && errors.Is(err, allocator.ErrConflict) {
 		s, is, loadErr := r.load(ctx, b, t.Name)
@@ -256,7 +256,7 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 	if err == nil && revision == 0 { // it may have landed in a bucket that was made again, where it does not count
 		if now, findErr := findTags(ctx, r.cfg); findErr != nil || now.first != b.first {
 			err = fmt.Errorf("%w: bucket %s was made again, or cannot be looked up: %v", allocator.ErrUncertain,
-				bus.BucketTags, cmp.Or(findErr, errRemade))
+				wire.BucketTags, cmp.Or(findErr, errRemade))
 		}
 	}
 	if err != nil {
@@ -317,9 +317,9 @@ func (r *Records) Unwritable() error {
 	err := *r.failure.Load()
 	if full(err) {
 		return fmt.Errorf("%w: JetStream is full, so bucket %s cannot be written: raise the limit of the bucket, the "+
-			"account or the server, or make room on its disk: %w", allocator.ErrUnavailable, bus.BucketTags, err)
+			"account or the server, or make room on its disk: %w", allocator.ErrUnavailable, wire.BucketTags, err)
 	}
-	return fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, bus.BucketTags, err)
+	return fmt.Errorf("%w: bucket %s cannot be written: %w", allocator.ErrUnavailable, wire.BucketTags, err)
 }
 
 // Err implements [allocator.Records].
@@ -372,7 +372,7 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 	case !ok:
 		return fmt.Errorf("%w: JetStream lost the record of installation %s (bucket %s, key %s): "+
 			"see docs/operate.md for what to do; no tag is created meanwhile",
-			allocator.ErrUnavailable, own.ID, bus.BucketInstallation, InstallationKey), nil
+			allocator.ErrUnavailable, own.ID, wire.BucketInstallation, InstallationKey), nil
 	case have.ID != own.ID:
 		return fmt.Errorf("%w: this generator is of installation %s, and JetStream now has the record of "+
 			"installation %s: "+
@@ -404,5 +404,5 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 	}
 	return fmt.Errorf("%w: those of installation %s (bucket %s is not the one that had them, or is empty): "+
 		"`leaf restore` a backup; without one, `leaf tag advance --all`", allocator.ErrTagsLost, own.ID,
-		bus.BucketTags), nil
+		wire.BucketTags), nil
 }

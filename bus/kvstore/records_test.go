@@ -13,9 +13,9 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -27,7 +27,7 @@ func TestRecords(t *testing.T) {
 		first := openRecordsOf(tb, cfg)
 		link := linkTo(tb, s)
 		put := func(tb testing.TB, tag string, data string) {
-			if _, err := cfg.JS.Publish(tb.Context(), subjectOf(bus.BucketTags)+tag, []byte(data)); err != nil {
+			if _, err := cfg.JS.Publish(tb.Context(), subjectOf(wire.BucketTags)+tag, []byte(data)); err != nil {
 				tb.Fatal(err)
 			}
 		}
@@ -40,7 +40,7 @@ func TestRecords(t *testing.T) {
 			},
 			Damage: func(tb testing.TB, tag string) { put(tb, tag, `{"format":1,"tag":"`+tag+`"}`) },
 			Remove: func(tb testing.TB, tag string) { // as `nats kv del` does
-				kv, err := cfg.JS.KeyValue(tb.Context(), bus.BucketTags)
+				kv, err := cfg.JS.KeyValue(tb.Context(), wire.BucketTags)
 				if err == nil {
 					err = kv.Delete(tb.Context(), tag)
 				}
@@ -87,7 +87,7 @@ func TestRecordsLost(t *testing.T) {
 	}
 	late, err := encodeTag(trend("late", 5), old.first)
 	if err == nil {
-		_, err = cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+"late", late,
+		_, err = cfg.JS.Publish(t.Context(), subjectOf(wire.BucketTags)+"late", late,
 			jetstream.WithExpectLastSequencePerSubject(0))
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func TestRecordsEmptied(t *testing.T) {
 	cfg := newConfig(t, natskit.Start(t))
 	r := openRecordsOf(t, cfg)
 	swap(t, r, trend("order", 11), 0)
-	stream, err := cfg.JS.Stream(t.Context(), streamOf(bus.BucketTags))
+	stream, err := cfg.JS.Stream(t.Context(), streamOf(wire.BucketTags))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestRecordOfNoBucket(t *testing.T) {
 	sync1(t, r)
 	data, err := encodeTag(trend("order", 50), r.bucket.Load().first+7)
 	if err == nil {
-		_, err = cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+"order", data)
+		_, err = cfg.JS.Publish(t.Context(), subjectOf(wire.BucketTags)+"order", data)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -175,16 +175,16 @@ func TestRecordOfNoBucket(t *testing.T) {
 func TestRecordsOfNoInstallation(t *testing.T) {
 	t.Parallel()
 	for what, lose := range map[string]func(Config) error{
-		"bucket": func(cfg Config) error { return cfg.JS.DeleteKeyValue(t.Context(), bus.BucketInstallation) },
+		"bucket": func(cfg Config) error { return cfg.JS.DeleteKeyValue(t.Context(), wire.BucketInstallation) },
 		"key": func(cfg Config) error {
-			kv, err := cfg.JS.KeyValue(t.Context(), bus.BucketInstallation)
+			kv, err := cfg.JS.KeyValue(t.Context(), wire.BucketInstallation)
 			if err != nil {
 				return err
 			}
 			return kv.Delete(t.Context(), InstallationKey)
 		},
 		"another": func(cfg Config) error {
-			_, err := cfg.JS.Publish(t.Context(), subjectOf(bus.BucketInstallation)+InstallationKey,
+			_, err := cfg.JS.Publish(t.Context(), subjectOf(wire.BucketInstallation)+InstallationKey,
 				[]byte(`{"id":"ANOTHER"}`))
 			return err
 		},
@@ -224,7 +224,7 @@ func TestBucketsChange(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, natskit.Start(t))
 	r := openRecordsOf(t, cfg)
-	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags} {
+	for _, bucket := range []string{wire.BucketInstallation, wire.BucketTags} {
 		stream, err := cfg.JS.Stream(t.Context(), streamOf(bucket))
 		kit.Must(t, err)
 		config := stream.CachedInfo().Config
@@ -233,7 +233,7 @@ func TestBucketsChange(t *testing.T) {
 		kit.Must(t, err)
 		lost, err := r.look(t.Context())
 		if err != nil || lost == nil || !strings.Contains(lost.Error(), bucket+" has an age limit") ||
-			errors.Is(lost, allocator.ErrRefused) != (bucket == bus.BucketTags) {
+			errors.Is(lost, allocator.ErrRefused) != (bucket == wire.BucketTags) {
 			t.Errorf("%s changed: %v, %v", bucket, lost, err)
 		}
 	}
@@ -265,7 +265,7 @@ func TestRecordsRefused(t *testing.T) {
 			}
 		}
 		err := NewRecords(cfg).Open(t.Context(), Installation{ID: "ours"})
-		if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), bus.BucketTags) {
+		if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), wire.BucketTags) {
 			t.Errorf("%s: %v", what, err)
 		}
 		removeTags(t, cfg)
@@ -274,7 +274,7 @@ func TestRecordsRefused(t *testing.T) {
 	if err := NewRecords(cfg).Open(t.Context(), Installation{ID: "others"}); err != nil {
 		t.Fatal(err) // its record is missing, which Err says
 	}
-	if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketInstallation); err != nil {
+	if err := cfg.JS.DeleteKeyValue(t.Context(), wire.BucketInstallation); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the installation's bucket is made again", func() bool {
@@ -291,7 +291,7 @@ func TestRecordsFull(t *testing.T) {
 	s := natskit.Start(t)
 	r := openRecordsOf(t, connect(t, s.ClientURL()))
 	revision := swap(t, r, trend("order", 11), 0)
-	stream, err := r.cfg.JS.Stream(t.Context(), "KV_"+bus.BucketTags)
+	stream, err := r.cfg.JS.Stream(t.Context(), "KV_"+wire.BucketTags)
 	kit.Must(t, err)
 	limit := func(bytes int32) {
 		config := stream.CachedInfo().Config

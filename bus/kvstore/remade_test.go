@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -23,7 +23,7 @@ func TestRecordOfALaterBucket(t *testing.T) {
 	r := openRecordsOf(t, cfg)
 	data, err := encodeTag(trend("late", 5), r.bucket.Load().first+1_000_000)
 	if err == nil {
-		_, err = cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+"late", data)
+		_, err = cfg.JS.Publish(t.Context(), subjectOf(wire.BucketTags)+"late", data)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestRestoreIntoALostBucket(t *testing.T) {
 	_, _, b := backedUp(t)
 	to := newConfig(t, natskit.Start(t))
 	again := func(bucket string, _, _ int) {
-		if bucket == bus.BucketInstallation { // it comes after the tags
+		if bucket == wire.BucketInstallation { // it comes after the tags
 			removeTags(t, to)
 		}
 	}
@@ -123,7 +123,7 @@ func TestTagsOfAnother(t *testing.T) {
 	r := openRecordsOf(t, cfg)
 	b := mustBackUp(t, cfg)
 	revision := swap(t, r, trend("order", 5000), 0)
-	if _, err := cfg.JS.Publish(t.Context(), subjectOf(bus.BucketTags)+markerKey,
+	if _, err := cfg.JS.Publish(t.Context(), subjectOf(wire.BucketTags)+markerKey,
 		fmt.Appendf(nil, `{"installation":"others","first_seq":"%d"}`, r.bucket.Load().first)); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestTagsOfAnother(t *testing.T) {
 	if err := NewRecords(cfg).Open(t.Context(), Installation{ID: "ours"}); !errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("Open: %v", err)
 	}
-	if err := cfg.JS.DeleteKeyValue(t.Context(), bus.BucketInstallation); err != nil {
+	if err := cfg.JS.DeleteKeyValue(t.Context(), wire.BucketInstallation); err != nil {
 		t.Fatal(err)
 	}
 	if tags, err := FirstOfTags(t.Context(), cfg, "ours"); !errors.Is(err, allocator.ErrRefused) {
@@ -173,7 +173,7 @@ func TestNoBackupOfALoss(t *testing.T) {
 	cfg, r, _ := backedUp(t)
 	var once sync.Once
 	b, err := TakeBackup(t.Context(), cfg, func(bucket string, _, _ int) {
-		if bucket == bus.BucketTags {
+		if bucket == wire.BucketTags {
 			once.Do(func() { removeTags(t, cfg); makeTags(t, cfg, r.bucket.Load().first+1_000_000) })
 		}
 	})

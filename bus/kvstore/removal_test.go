@@ -3,8 +3,8 @@ package kvstore
 import (
 	"testing"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Nobody can remove what was claimed, or a key, without a trace. JetStream denies it. Nor can anybody write over a key.
@@ -13,7 +13,7 @@ func TestRemovalsAreDenied(t *testing.T) {
 	s := natskit.Start(t)
 	mustCreateOpaque(t, openRecordsOf(t, newConfig(t, s)), opaqueTag(t, "coupon", "53"))
 	js := newConfig(t, s).JS
-	for bucket, key := range map[string]string{bus.BucketKeys: masterKey, bus.BucketTags: "coupon"} {
+	for bucket, key := range map[string]string{wire.BucketKeys: masterKey, wire.BucketTags: "coupon"} {
 		kv, err := js.KeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestRemovalsAreDenied(t *testing.T) {
 				return err
 			},
 		}
-		if bucket == bus.BucketKeys {
+		if bucket == wire.BucketKeys {
 			attacks["put"] = func() error { _, err := kv.Put(t.Context(), key, []byte("x")); return err }
 			attacks["update"] = func() error {
 				_, err := kv.Update(t.Context(), key, []byte("x"), before.Revision())

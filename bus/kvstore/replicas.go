@@ -8,14 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Streams are those that keep the state of an installation. One without opaque tags, or with ZooKeeper, lacks some.
 func Streams() []string {
-	return []string{streamOf(bus.BucketInstallation), streamOf(bus.BucketTags), streamOf(bus.BucketWorkers),
-		streamOf(bus.BucketKeys), events.Stream}
+	return []string{streamOf(wire.BucketInstallation), streamOf(wire.BucketTags), streamOf(wire.BucketWorkers),
+		streamOf(wire.BucketKeys), events.Stream}
 }
 
 // FewReplicas returns an error if a stream of Leafbus has fewer replicas than the configuration asks for, or than a

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -29,7 +29,7 @@ type Restored struct {
 
 // restoreOrder writes the records that others depend on first. The master key comes before opaque tags. The record of
 // the installation comes last, because generators wait for it.
-var restoreOrder = []string{bus.BucketKeys, bus.BucketWorkers, bus.BucketTags, bus.BucketInstallation}
+var restoreOrder = []string{wire.BucketKeys, wire.BucketWorkers, wire.BucketTags, wire.BucketInstallation}
 
 // Restore puts the records of a backup back. It makes missing buckets as generators make them. A record that is there
 // is raised, and nothing is lowered: so it can be repeated, also while generators run. known is the end of all ranges
@@ -40,7 +40,7 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 	work := make(map[string][]BackupRecord)
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)
-		if r.Bucket == bus.BucketTags {
+		if r.Bucket == wire.BucketTags {
 			if _, _, err := decodeRecord(r.Key, r.Value); errors.Is(err, allocator.ErrNewer) {
 				return done, fmt.Errorf("nothing was restored: %w: use that version", err)
 			}
@@ -54,13 +54,13 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 			return done, fmt.Errorf("nothing was restored: %w", err)
 		}
 	}
-	if slices.Contains(b.Buckets, bus.BucketTags) { // JetStream may have tags that the backup lacks
+	if slices.Contains(b.Buckets, wire.BucketTags) { // JetStream may have tags that the backup lacks
 		lacks := maps.Clone(known)
-		for _, r := range work[bus.BucketTags] {
+		for _, r := range work[wire.BucketTags] {
 			delete(lacks, r.Key)
 		}
 		for tag := range lacks {
-			work[bus.BucketTags] = append(work[bus.BucketTags], BackupRecord{Bucket: bus.BucketTags, Key: tag})
+			work[wire.BucketTags] = append(work[wire.BucketTags], BackupRecord{Bucket: wire.BucketTags, Key: tag})
 		}
 	}
 	var tags uint64 // the bucket into which they were restored
@@ -72,11 +72,11 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 		if err != nil {
 			return done, fmt.Errorf("bucket %s: %w; it is safe to repeat the restore", bucket, err)
 		}
-		if bucket == bus.BucketTags {
+		if bucket == wire.BucketTags {
 			tags = first
 		}
 	}
-	if slices.Contains(b.Buckets, bus.BucketTags) {
+	if slices.Contains(b.Buckets, wire.BucketTags) {
 		if err := endLoss(ctx, cfg, tags); err != nil {
 			return done, fmt.Errorf("%w; it is safe to repeat the restore", err)
 		}
@@ -122,13 +122,13 @@ func placeOf(ctx context.Context, cfg Config, bucket string) (place, error) {
 // openBackedUp opens a bucket, and creates it with the settings that generators use.
 func openBackedUp(ctx context.Context, cfg Config, bucket string) (err error) {
 	switch bucket {
-	case bus.BucketInstallation:
+	case wire.BucketInstallation:
 		_, err = openInstallation(ctx, cfg)
-	case bus.BucketTags:
+	case wire.BucketTags:
 		_, err = openRecords(ctx, cfg)
-	case bus.BucketWorkers:
+	case wire.BucketWorkers:
 		_, err = openWorkers(ctx, cfg)
-	case bus.BucketKeys:
+	case wire.BucketKeys:
 		_, err = openKeys(ctx, cfg)
 	}
 	return err
@@ -240,15 +240,15 @@ func (in place) restore(
 // two contradict each other, one that matches [allocator.ErrDamaged] that what there is cannot be read.
 func (in place) merge(r BackupRecord, has []byte, known map[string]int64) ([]byte, error) {
 	switch r.Bucket {
-	case bus.BucketTags:
+	case wire.BucketTags:
 		return mergeTag(r, has, known[r.Key], in.first)
-	case bus.BucketWorkers:
+	case wire.BucketWorkers:
 		return mergeWorker(r, has)
-	case bus.BucketKeys:
+	case wire.BucketKeys:
 		if has != nil && !bytes.Equal(has, r.Value) {
 			return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) is not the one of the backup, and two make "+
 				"the same IDs: "+
-				"see docs/operate.md#lost-keys", allocator.ErrRefused, bus.BucketKeys)
+				"see docs/operate.md#lost-keys", allocator.ErrRefused, wire.BucketKeys)
 		}
 		return r.Value, nil
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -215,7 +215,7 @@ func (s *session) subscribe(ctx context.Context) (<-chan *nats.Msg, error) {
 	context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() })
 	making, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
-	_, err = s.cfg.JS.CreatePushConsumer(making, streamOf(bus.BucketTags), jetstream.ConsumerConfig{
+	_, err = s.cfg.JS.CreatePushConsumer(making, streamOf(wire.BucketTags), jetstream.ConsumerConfig{
 		Name: s.consumer, DeliverSubject: inbox,
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerLife,
@@ -309,7 +309,7 @@ func (s *session) take(m *nats.Msg) error {
 		return fmt.Errorf("message %d of the consumer came in the place of %d", meta.Sequence.Consumer, s.got)
 	}
 	s.at, s.pending = meta.Sequence.Stream, meta.NumPending
-	key := strings.Clone(strings.TrimPrefix(m.Subject, subjectOf(bus.BucketTags)))
+	key := strings.Clone(strings.TrimPrefix(m.Subject, subjectOf(wire.BucketTags)))
 	if strings.HasPrefix(key, apart) || idspace.CheckTag(key) != nil {
 		return nil
 	}

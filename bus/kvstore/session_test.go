@@ -15,10 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // snapshot copies the bucket with its revisions, as `nats stream backup` does. The function that it returns puts the
@@ -26,7 +26,7 @@ import (
 func snapshot(tb testing.TB, s *embedded.Server) (restore func()) {
 	tb.Helper()
 	nc := natskit.Connect(tb, s)
-	name := streamOf(bus.BucketTags)
+	name := streamOf(wire.BucketTags)
 	inbox := nc.NewInbox()
 	chunks, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -152,7 +152,7 @@ func TestRecordsCut(t *testing.T) {
 
 // message is one of a consumer.
 func message(consumer string, number, sequence, pending int) *nats.Msg {
-	return &nats.Msg{Sub: &nats.Subscription{}, Subject: subjectOf(bus.BucketTags) + "order", Data: []byte("x"),
+	return &nats.Msg{Sub: &nats.Subscription{}, Subject: subjectOf(wire.BucketTags) + "order", Data: []byte("x"),
 		Reply: fmt.Sprintf("$JS.ACK.KV_LEAF_TAGS.%s.1.%d.%d.1700000000000000000.%d", consumer, sequence, number,
 			pending)}
 }
@@ -239,7 +239,7 @@ func TestRecordsMany(t *testing.T) {
 		tag.Description = strings.Repeat("x", 250)
 		data, err := encodeTag(tag, r.bucket.Load().first)
 		if err == nil {
-			_, err = cfg.JS.PublishAsync(subjectOf(bus.BucketTags)+fmt.Sprint("tag", i), data)
+			_, err = cfg.JS.PublishAsync(subjectOf(wire.BucketTags)+fmt.Sprint("tag", i), data)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -274,7 +274,7 @@ func TestRecordsInACluster(t *testing.T) {
 		b.first < uint64(time.Now().Add(-time.Hour).UnixMicro()) {
 		t.Errorf("%+v", info.Config)
 	}
-	if m, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+markerKey); err != nil ||
+	if m, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(wire.BucketTags)+markerKey); err != nil ||
 		m.Sequence != b.first {
 		t.Errorf("the first record: %+v, %v", m, err)
 	}
@@ -302,7 +302,7 @@ func TestRecordsInACluster(t *testing.T) {
 	for i := range 40 {
 		switch i {
 		case 10, 20:
-			_, _ = cfg.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamOf(bus.BucketTags), nil, testkit.Patience)
+			_, _ = cfg.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamOf(wire.BucketTags), nil, testkit.Patience)
 		case 30:
 			servers[i%len(servers)].stop()
 		}

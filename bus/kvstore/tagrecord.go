@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // tagRecord is the JSON of a tag's record.
@@ -61,7 +61,7 @@ func damagedTag(key string, data []byte) error {
 		"and B the config.first_seq that `nats stream info KV_%[3]s --json` shows: "+
 		`nats kv put %[3]s %[2]s '{"format":1,"bucket":"B","tag":"%[2]s","end":"N","step":1000}'; `+
 		`a strict tag has "step":0 and "order":"strict"`,
-		allocator.ErrDamaged, key, bus.BucketTags, data)
+		allocator.ErrDamaged, key, wire.BucketTags, data)
 }
 
 // sound reports whether the numbers of a record fit each other.

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -50,15 +50,15 @@ func (b tagsBucket) saw(revision uint64) {
 // findTags looks the bucket of the tags up. An error that matches [allocator.ErrRefused] says that it is not as
 // generators make it.
 func findTags(ctx context.Context, cfg Config) (tagsBucket, error) {
-	stream, err := streamUnder(ctx, cfg.JS, bus.BucketTags)
+	stream, err := streamUnder(ctx, cfg.JS, wire.BucketTags)
 	if err != nil {
-		return tagsBucket{}, unreached(bus.BucketTags, err)
+		return tagsBucket{}, unreached(wire.BucketTags, err)
 	}
 	info := stream.CachedInfo()
 	b := tagsBucket{stream, info.Config.FirstSeq, new(atomic.Uint64)}
 	if info.State.FirstSeq < b.first { // nats-server 2.15.2 once took over the files of an earlier stream
 		return b, fmt.Errorf("%w: bucket %s has records from before it was made: remove it with `nats stream rm %s`, "+
-			"and restore a backup with `leaf restore`", allocator.ErrRefused, bus.BucketTags, info.Config.Name)
+			"and restore a backup with `leaf restore`", allocator.ErrRefused, wire.BucketTags, info.Config.Name)
 	}
 	return b, fitTags(info.Config)
 }
@@ -73,7 +73,7 @@ func openRecords(ctx context.Context, cfg Config) (tagsBucket, error) {
 	if err != nil {
 		return b, err
 	}
-	err = makeStream(ctx, cfg, bus.BucketTags, tagsBytes, func(replicas int, maxBytes int64) error {
+	err = makeStream(ctx, cfg, wire.BucketTags, tagsBytes, func(replicas int, maxBytes int64) error {
 		wanted := tagsStream
 		wanted.Replicas, wanted.MaxBytes = replicas, maxBytes
 		// Its revisions are above those of an earlier bucket, so a late write that names one of those fails. The clock
@@ -90,9 +90,9 @@ func openRecords(ctx context.Context, cfg Config) (tagsBucket, error) {
 
 // tagsStream is how the stream under the bucket is made.
 var tagsStream = jetstream.StreamConfig{
-	Name:              streamOf(bus.BucketTags),
+	Name:              streamOf(wire.BucketTags),
 	Description:       tagsDescription,
-	Subjects:          []string{subjectOf(bus.BucketTags) + ">"},
+	Subjects:          []string{subjectOf(wire.BucketTags) + ">"},
 	Storage:           jetstream.FileStorage,
 	MaxMsgsPerSubject: 1,
 	Discard:           jetstream.DiscardNew,
@@ -110,7 +110,7 @@ func fitTags(c jetstream.StreamConfig) error {
 		return fmt.Errorf("%w: bucket %s is of another version of Leafbus, or of another program (its description "+
 			"is %q): "+
 			"use that version; or, if none of its IDs is in use, remove the bucket with `nats stream rm %s`",
-			allocator.ErrRefused, bus.BucketTags, c.Description, c.Name)
+			allocator.ErrRefused, wire.BucketTags, c.Description, c.Name)
 	case what != "":
 	case c.FirstSeq == 0:
 		what = "no first sequence of its own"
@@ -129,17 +129,17 @@ func fitTags(c jetstream.StreamConfig) error {
 	}
 	return fmt.Errorf("%w: bucket %s has %s, so IDs could repeat; if `nats stream edit %s` cannot change that: "+
 		"`leaf backup`, stop all generators, `nats stream rm %[4]s`, `leaf restore`", allocator.ErrRefused,
-		bus.BucketTags, what, c.Name)
+		wire.BucketTags, what, c.Name)
 }
 
 // marker returns what the bucket says of itself; nil: nothing.
 func (b tagsBucket) marker(ctx context.Context) (*marker, error) {
-	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(bus.BucketTags)+markerKey)
+	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(wire.BucketTags)+markerKey)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("bucket %s: %w", bus.BucketTags, err)
+		return nil, fmt.Errorf("bucket %s: %w", wire.BucketTags, err)
 	}
 	var m marker
 	if json.Unmarshal(msg.Data, &m) != nil { // written by hand
@@ -153,8 +153,8 @@ func (m *marker) check(installation string) error {
 	if m != nil && m.Installation != installation {
 		return fmt.Errorf("%w: bucket %s is of installation %s, and not of installation %s: "+
 			"name the right --server and account; if it was restored by mistake: stop all generators, "+
-			"`nats stream rm %s`, `leaf restore`", allocator.ErrRefused, bus.BucketTags, m.Installation, installation,
-			streamOf(bus.BucketTags))
+			"`nats stream rm %s`, `leaf restore`", allocator.ErrRefused, wire.BucketTags, m.Installation, installation,
+			streamOf(wire.BucketTags))
 	}
 	return nil
 }
@@ -186,10 +186,10 @@ func (b tagsBucket) mark(ctx context.Context, cfg Config, installation string, e
 	if m == nil || m.FirstSeq != b.first {
 		data, err := json.Marshal(marker{installation, b.first})
 		if err == nil {
-			_, err = cfg.JS.Publish(ctx, cfg.writeTo(subjectOf(bus.BucketTags)+markerKey), data)
+			_, err = cfg.JS.Publish(ctx, cfg.writeTo(subjectOf(wire.BucketTags)+markerKey), data)
 		}
 		if err != nil {
-			return fmt.Errorf("marking bucket %s: %w", bus.BucketTags, err)
+			return fmt.Errorf("marking bucket %s: %w", wire.BucketTags, err)
 		}
 	}
 	_, err = ChangeInstallation(ctx, cfg, func(have *Installation) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -44,7 +44,7 @@ func NewWorkers(cfg Config) *Workers {
 }
 
 func openWorkers(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openBucket(ctx, cfg, bus.BucketWorkers, "Leafbus: who holds which worker ID, and until when", smallBytes)
+	return openBucket(ctx, cfg, wire.BucketWorkers, "Leafbus: who holds which worker ID, and until when", smallBytes)
 }
 
 func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
@@ -77,7 +77,7 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 	if _, err := w.bucket(ctx); err != nil {
 		return nil, err
 	}
-	records, err := readOnce(ctx, w.cfg, bus.BucketWorkers, make(map[string]bool), func(string, int, int) {})
+	records, err := readOnce(ctx, w.cfg, wire.BucketWorkers, make(map[string]bool), func(string, int, int) {})
 	if err != nil {
 		return nil, fmt.Errorf("reading the workers' records: %w", w.failed(err))
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
@@ -22,9 +22,9 @@ func TestWorkersConformance(t *testing.T) {
 		s := natskit.Start(tb)
 		return snowflaketest.Backend{
 			Open: func(tb testing.TB) snowflake.Registry { return NewWorkers(newConfig(tb, s)) },
-			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s), bus.BucketWorkers) },
+			Save: func(tb testing.TB) func() { return saveBucket(tb, newConfig(tb, s), wire.BucketWorkers) },
 			Wipe: func(tb testing.TB) {
-				if err := newConfig(tb, s).JS.DeleteKeyValue(context.Background(), bus.BucketWorkers); err != nil {
+				if err := newConfig(tb, s).JS.DeleteKeyValue(context.Background(), wire.BucketWorkers); err != nil {
 					tb.Fatalf("wiping: %v", err)
 				}
 			},
@@ -34,7 +34,7 @@ func TestWorkersConformance(t *testing.T) {
 
 func workersBucket(t *testing.T, s *embedded.Server) jetstream.KeyValue {
 	t.Helper()
-	kv, err := openBucket(t.Context(), newConfig(t, s), bus.BucketWorkers, "", smallBytes)
+	kv, err := openBucket(t.Context(), newConfig(t, s), wire.BucketWorkers, "", smallBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

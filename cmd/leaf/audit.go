@@ -64,7 +64,7 @@ docs/operate.md#audit has what each column and each contradiction means.`,
 		if err != nil {
 			return s.Failed(err)
 		}
-		wantsEvents := func(t audit.TagAudit) bool { return t.End > 1 && t.Order != bus.OrderStrict }
+		wantsEvents := func(t audit.TagAudit) bool { return t.End > 1 && t.Order != idspace.OrderStrict }
 		if r.Events == 0 && slices.ContainsFunc(r.Tags, wantsEvents) {
 			s.Warnf("no events, so only the records were compared: does `nats stream info %s` find the stream?", events.Stream)
 		}
@@ -133,7 +133,7 @@ func printAudit(to io.Writer, r *audit.Report) error {
 		row := []string{t.Tag, orNone(int64(t.End))}
 		for _, n := range []int64{t.Events, t.Reported, t.Unreported} {
 			text := strconv.FormatInt(n, 10)
-			if t.Order == bus.OrderStrict && t.Events == 0 {
+			if t.Order == idspace.OrderStrict && t.Events == 0 {
 				text = "-" // it has no refill events, so none is missing
 			}
 			row = append(row, text)
@@ -185,7 +185,7 @@ func summary(r *audit.Report) string {
 // generatorsOf says which generators claimed what share of a tag's IDs. Of a strict tag only the last one is recorded.
 func generatorsOf(t audit.TagAudit) string {
 	var each []string
-	if t.Order == bus.OrderStrict {
+	if t.Order == idspace.OrderStrict {
 		if each = []string{"strict"}; t.Last != nil {
 			each = append(each, "last by "+t.Last.Node)
 		}

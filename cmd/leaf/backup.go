@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator/disk"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // backedUp is what leaf backup reports as JSON.
@@ -61,7 +61,7 @@ func backup(s *cli.Session, path string, force bool) error {
 	for _, r := range b.Records {
 		done.Records[r.Bucket]++
 	}
-	if done.Records[bus.BucketKeys] > 0 {
+	if done.Records[wire.BucketKeys] > 0 {
 		fmt.Fprintf(s.Cmd.ErrOrStderr(), "leaf: %s has the keys of opaque tags: keep it as secret as they are\n", path)
 	}
 	return s.Print(done, func(w io.Writer) error {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // fullPercent of what a stream may store is worth a warning.
@@ -77,7 +77,7 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 // installation reads the record of the installation.
 func (d *doctor) installation(ctx context.Context, cfg kvstore.Config) (string, error) {
 	have, ok, err := kvstore.ReadInstallation(ctx, cfg)
-	if tags := d.look.stream("KV_" + bus.BucketTags); err == nil && !ok && tags != nil && tags.State.Msgs > 0 {
+	if tags := d.look.stream("KV_" + wire.BucketTags); err == nil && !ok && tags != nil && tags.State.Msgs > 0 {
 		err = errors.New("JetStream has tags, but lost the record of the installation: write it again, as " +
 			"docs/operate.md says")
 	}

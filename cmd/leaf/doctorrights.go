@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/installation"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // nowhere is the last token of subjects that nothing listens to.
@@ -23,7 +23,7 @@ const nowhere = "leaf_doctor"
 func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, error) {
 	r := rights{ctx: ctx, nc: d.nc}
 	for _, subject := range []string{
-		bus.SubjectSegment + "." + nowhere, bus.SubjectSnowflake, bus.SubjectDecode, bus.SubjectClock,
+		wire.SubjectSegment + "." + nowhere, wire.SubjectSnowflake, wire.SubjectDecode, wire.SubjectClock,
 		"leaf.admin." + nowhere, "leaf.internal." + nowhere, "$SRV.PING." + nowhere, "$SRV.INFO." + nowhere,
 		"$SRV.STATS." + nowhere, d.nc.NewInbox(),
 	} {
@@ -35,10 +35,10 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 		kv = api // nats.go sends the writes of a domain's buckets there
 	}
 	for _, subject := range []string{
-		bus.SubjectSegment + ".", "leaf.internal.", "leaf.admin.", "leaf.events.info.doctor.probe.", "$SRV.STATS.",
+		wire.SubjectSegment + ".", "leaf.internal.", "leaf.admin.", "leaf.events.info.doctor.probe.", "$SRV.STATS.",
 		"$JS.ACK.", "$JS.FC.", api + "STREAM.INFO.", api + "STREAM.CREATE.", api + "STREAM.MSG.GET.",
-		api + "CONSUMER.CREATE.", api + "CONSUMER.DELETE.", kv + "$KV." + bus.BucketInstallation + ".",
-		kv + "$KV." + bus.BucketTags + ".", kv + "$KV." + bus.BucketWorkers + ".", kv + "$KV." + bus.BucketKeys + ".",
+		api + "CONSUMER.CREATE.", api + "CONSUMER.DELETE.", kv + "$KV." + wire.BucketInstallation + ".",
+		kv + "$KV." + wire.BucketTags + ".", kv + "$KV." + wire.BucketWorkers + ".", kv + "$KV." + wire.BucketKeys + ".",
 	} {
 		r.need("publish to "+subject+nowhere, subject+nowhere, r.publish)
 	}

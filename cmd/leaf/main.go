@@ -4,8 +4,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/cli"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 func main() { cli.Main(newRoot()) }
@@ -27,7 +27,7 @@ Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no gener
   leaf get order -n 10                  ten IDs, one a line
   leaf tag list                         the tags, and how far they are
   leaf doctor                           what is wrong, and what to do`,
-		Version: bus.Version(),
+		Version: wire.Version(),
 	}, newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(),
 		newBackupCmd(), newRestoreCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(),
 		newHealthCmd(), newDoctorCmd(), newMigrateCmd(), cli.NewConnectionTopic())

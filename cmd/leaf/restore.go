@@ -15,6 +15,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
 )
@@ -131,7 +132,7 @@ func (f *restoreFlags) compare(s *cli.Session, report *restored) error {
 		strict := []string{}
 		all, err := allTags(wait, s.Admin, admin.PageRequest{})
 		for _, t := range all.Tags {
-			if t.Order == bus.OrderStrict {
+			if t.Order == idspace.OrderStrict {
 				strict = append(strict, t.Tag)
 			}
 		}

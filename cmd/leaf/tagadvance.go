@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
@@ -109,7 +110,7 @@ func (a *advances) run(s *cli.Session, tags []string) error {
 	strict := 0
 	for _, t := range a.Tags {
 		unheard = append(unheard, t.Unheard...)
-		if t.Order == bus.OrderStrict {
+		if t.Order == idspace.OrderStrict {
 			strict++
 		}
 	}

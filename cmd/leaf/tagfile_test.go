@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/idspace"
 )
@@ -99,7 +98,7 @@ func TestParseTagFileRefuses(t *testing.T) {
 func TestExportIsRead(t *testing.T) {
 	tags := []admin.TagRecord{
 		{Tag: "a", MaxID: 1, Step: 5},
-		{Tag: "1e3", Order: bus.OrderStrict, MaxID: 1<<63 - 1, Description: "yes: #\n\x1b", TagRules: admin.TagRules{Paused: true, Limit: 7}},
+		{Tag: "1e3", Order: idspace.OrderStrict, MaxID: 1<<63 - 1, Description: "yes: #\n\x1b", TagRules: admin.TagRules{Paused: true, Limit: 7}},
 		{Tag: "true", MaxID: 3, Step: 9, TagRules: admin.TagRules{
 			Quota: idspace.Quota{PerSecond: 5, Burst: 6}, Outlast: idspace.Duration(90 * time.Minute)}},
 	}

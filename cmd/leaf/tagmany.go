@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
@@ -106,7 +106,7 @@ func warnMissing(s *cli.Session, missing admin.MissingTags) {
 func commandFor(t admin.MissingTag) string {
 	kind, end, hint := "", fmt.Sprint(max(t.End, 2)), ""
 	switch {
-	case t.Order == bus.OrderStrict:
+	case t.Order == idspace.OrderStrict:
 		kind, end, hint = " --order strict", "N", ", with N above all IDs that your services got"
 	case t.Opaque != "":
 		kind = " --opaque=" + t.Opaque

@@ -102,7 +102,7 @@ A tag keeps --order and --opaque for life, also after it was deleted: docs/clien
 			return err
 		})
 	cmd.Flags().Lookup("opaque").NoOptDefVal = string(opaque.Bits63)
-	cli.CompleteValues(cmd, "order", bus.OrderTrend, bus.OrderStrict)
+	cli.CompleteValues(cmd, "order", idspace.OrderTrend, idspace.OrderStrict)
 	cli.CompleteValues(cmd, "opaque", "63\tbits", "53\tbits, for JavaScript", "d9\tdecimal digits",
 		"d12\tdecimal digits", "d18\tdecimal digits")
 	return cmd

@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
 )
@@ -108,8 +109,8 @@ func printTrace(w io.Writer, t audit.Trace) error {
 		fact(c.First != 0, "claimed at", cli.TimeMS(c.Time))
 		fact(c.First != 0, "range", fmt.Sprintf("%d-%d", c.First, c.Last))
 		fact(c.Cause != "", "cause", c.Cause)
-		fact(c.Record && t.Order != bus.OrderStrict, "source", "the record; no event has it")
-		fact(c.Record && t.Order == bus.OrderStrict, "source", "the record; a strict tag has no events of its claims")
+		fact(c.Record && t.Order != idspace.OrderStrict, "source", "the record; no event has it")
+		fact(c.Record && t.Order == idspace.OrderStrict, "source", "the record; a strict tag has no events of its claims")
 	}
 	if d := t.Decoded; d != nil {
 		fact(true, "time", cli.TimeMS(time.UnixMilli(d.UnixMS)))
@@ -117,7 +118,7 @@ func printTrace(w io.Writer, t audit.Trace) error {
 		fact(true, "sequence", d.Sequence)
 	}
 	fact(!t.ReservedUntil.IsZero(), "worker claimed until", cli.TimeMS(t.ReservedUntil))
-	fact(t.Order == bus.OrderStrict, "order", t.Order)
+	fact(t.Order == idspace.OrderStrict, "order", t.Order)
 	fact(t.Number != 0, "number", t.Number)
 	fact(t.End != 0, "tag claimed below", t.End)
 	fact(!t.Since.IsZero(), "events since", cli.TimeMS(t.Since))

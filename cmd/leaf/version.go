@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // versionText is what leaf --version prints: the version, and the commit that the build recorded.
@@ -24,5 +24,5 @@ func versionText() string {
 	if at := set["vcs.time"]; at != "" {
 		commit += " of " + at
 	}
-	return fmt.Sprintf("leaf version %s\ncommit %s\n", bus.Version(), commit)
+	return fmt.Sprintf("leaf version %s\ncommit %s\n", wire.Version(), commit)
 }

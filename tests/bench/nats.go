@@ -2,8 +2,8 @@ package main
 
 import (
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // overNATS compares requests for IDs with requests to an echo. Both responders sit at the server in the same way; one
@@ -26,8 +26,8 @@ func overNATS(l *lab) *table {
 		row{"1 ID", 16, beside(segment(tag), 1)},
 		row{"1 ID", 64, beside(segment(tag), 1)},
 		row{"1,000 IDs", 16, beside(segment(tag), 1000)},
-		row{"1 snowflake", 1, beside(bus.SubjectSnowflake, 1)},
-		row{"1 snowflake", 64, beside(bus.SubjectSnowflake, 1)},
+		row{"1 snowflake", 1, beside(wire.SubjectSnowflake, 1)},
+		row{"1 snowflake", 64, beside(wire.SubjectSnowflake, 1)},
 	)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -36,7 +37,7 @@ func overload(l *lab) *table {
 	s := l.site()
 	l.slowed(s)
 	nc := s.dial()
-	subject := bus.SubjectSegment + ".bench"
+	subject := wire.SubjectSegment + ".bench"
 	var capacity float64
 	closed := l.calls(func(int) error {
 		for {

@@ -15,11 +15,11 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/gateway"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/kvstore"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -149,7 +149,7 @@ func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
 // echo starts the echo.
 func (s *site) echo() {
 	nc := s.dial(s.server.InProcess())
-	service := must(micro.AddService(nc, micro.Config{Name: "echo", Version: bus.Version(), QueueGroup: bus.QueueGroup}))
+	service := must(micro.AddService(nc, micro.Config{Name: "echo", Version: wire.Version(), QueueGroup: wire.QueueGroup}))
 	check(service.AddEndpoint("echo", micro.HandlerFunc(func(r micro.Request) { r.Respond(r.Data()) }),
 		micro.WithEndpointSubject(echoSubjects)))
 	check(nc.Flush())
@@ -178,4 +178,4 @@ func (l *lab) requests(nc *nats.Conn, subject string, count int64) way {
 }
 
 // segment is the subject of a tag's IDs.
-func segment(tag allocator.Tag) string { return bus.SubjectSegment + "." + tag.Name }
+func segment(tag allocator.Tag) string { return wire.SubjectSegment + "." + tag.Name }

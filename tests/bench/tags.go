@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -48,7 +48,7 @@ func manyTags(l *lab) *table {
 		return ask(nc, admin.SubjectTagsCreate, must(json.Marshal(admin.TagSpec{Tag: tag})))
 	})
 	used := l.through(&tags, func() { must(created(makersAtOnce)) }, func(tag string) error {
-		return ask(nc, bus.SubjectSegment+"."+tag, nil)
+		return ask(nc, wire.SubjectSegment+"."+tag, nil)
 	})
 
 	const base, ours = 0, 1

@@ -61,8 +61,8 @@ var breakages = []breakage{
 		name: "lent-and-kept",
 		why:  "A generator lends IDs to another one and keeps them, so both hand them out.",
 		edits: []edit{
-			{"bus/generator/lend.go", "		body, err = s.encode(ranges, bus.Request{})\n",
-				"		l.alloc.Keep(req.Tag, ranges)\n		body, err = s.encode(ranges, bus.Request{})\n"},
+			{"bus/generator/lend.go", "		body, err = s.encode(ranges, wire.Request{})\n",
+				"		l.alloc.Keep(req.Tag, ranges)\n		body, err = s.encode(ranges, wire.Request{})\n"},
 			{"allocator/allocator.go", "// Seen is the end of all ranges", `// Keep puts IDs that were lent back into memory.
 func (a *Allocator) Keep(tag string, ranges []Range) {
 	b := a.lockedBuffer(tag)

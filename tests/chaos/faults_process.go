@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // processFaults strike single processes: generators, and NATS servers, which may be embedded in generators.
@@ -100,7 +101,7 @@ var processFaults = []*fault{
 		strike: func(s *strike) {
 			done := 0
 			for range 2 + s.IntN(8) {
-				for _, bucket := range []string{bus.BucketTags, bus.BucketWorkers, bus.BucketKeys} {
+				for _, bucket := range []string{wire.BucketTags, wire.BucketWorkers, wire.BucketKeys} {
 					answer, err := s.nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_"+bucket, nil, time.Second)
 					if err == nil && strings.Contains(string(answer.Data), `"success":true`) {
 						done++
@@ -183,7 +184,7 @@ func itself(p *process) *process { return p }
 func (s *strike) leader() *server {
 	for led := time.Now(); time.Since(led) < readyWithin; s.pause(100 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(s.ctx, time.Second)
-		stream, err := s.js.Stream(ctx, "KV_"+bus.BucketTags)
+		stream, err := s.js.Stream(ctx, "KV_"+wire.BucketTags)
 		cancel()
 		if err != nil {
 			continue // the others elect one, or the observer's own server has gone

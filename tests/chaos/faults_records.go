@@ -3,16 +3,16 @@ package main
 import (
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Streams of JetStream.
 const (
-	streamTags         = "KV_" + bus.BucketTags
-	streamWorkers      = "KV_" + bus.BucketWorkers
-	streamKeys         = "KV_" + bus.BucketKeys
-	streamInstallation = "KV_" + bus.BucketInstallation
+	streamTags         = "KV_" + wire.BucketTags
+	streamWorkers      = "KV_" + wire.BucketWorkers
+	streamKeys         = "KV_" + wire.BucketKeys
+	streamInstallation = "KV_" + wire.BucketInstallation
 )
 
 // recordFaults are about what JetStream and the database keep.
@@ -70,7 +70,7 @@ var recordFaults = []*fault{
 		about: "the bucket LEAF is deleted, and the operator writes its record again",
 		alone: true,
 		strike: func(s *strike) {
-			record := s.entry(bus.BucketInstallation, "installation").Value()
+			record := s.entry(wire.BucketInstallation, "installation").Value()
 			s.removeStreams(streamInstallation)
 			if s.IntN(2) == 0 {
 				m := s.machine() // it may not make another installation
@@ -78,8 +78,8 @@ var recordFaults = []*fault{
 				m.start()
 			}
 			s.last(5*time.Second, 15*time.Second)
-			s.makeBucket(bus.BucketInstallation)
-			s.put(bus.BucketInstallation, "installation", record)
+			s.makeBucket(wire.BucketInstallation)
+			s.put(wire.BucketInstallation, "installation", record)
 		},
 	},
 	{
@@ -89,7 +89,7 @@ var recordFaults = []*fault{
 			tag := s.pick()
 			value := s.damage(tag)
 			s.last(2*time.Second, 10*time.Second)
-			s.put(bus.BucketTags, tag, value) // nobody could claim meanwhile
+			s.put(wire.BucketTags, tag, value) // nobody could claim meanwhile
 		},
 	},
 	{

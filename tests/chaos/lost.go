@@ -15,6 +15,8 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/chaos/judge"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
@@ -24,7 +26,7 @@ import (
 // deleted in the bucket.
 func (s *strike) deleteRecord(tag string) {
 	s.persist("deleting the record of "+tag, func(ctx context.Context) error {
-		kv, err := s.js.KeyValue(ctx, bus.BucketTags)
+		kv, err := s.js.KeyValue(ctx, wire.BucketTags)
 		if err == nil {
 			err = kv.Delete(ctx, tag)
 		}
@@ -36,7 +38,7 @@ func (s *strike) deleteRecord(tag string) {
 // damage puts bytes that nobody can read in the place of a record, and returns the value that it had at that moment.
 func (s *strike) damage(tag string) (value []byte) {
 	s.persist("damaging the record of "+tag, func(ctx context.Context) error {
-		kv, err := s.js.KeyValue(ctx, bus.BucketTags)
+		kv, err := s.js.KeyValue(ctx, wire.BucketTags)
 		if err != nil {
 			return err
 		}
@@ -111,7 +113,7 @@ func (s *strike) endLoss() {
 		var done struct{ Missing []admin.MissingTag }
 		_ = json.Unmarshal([]byte(r.Stdout), &done) // nothing was printed
 		for _, t := range done.Missing {
-			kind := "--order=" + cmp.Or(t.Order, bus.OrderTrend)
+			kind := "--order=" + cmp.Or(t.Order, idspace.OrderTrend)
 			if t.Opaque != "" || t.Order == opaque {
 				kind = "--opaque=53" // that of all opaque tags here
 			}
@@ -201,11 +203,11 @@ func (s *strike) purgeEvents() {
 
 // wipe deletes all streams but some, and writes the record of the installation again, as docs/operate.md says.
 func (s *strike) wipe(but ...string) {
-	record := s.entry(bus.BucketInstallation, "installation").Value()
+	record := s.entry(wire.BucketInstallation, "installation").Value()
 	s.removeStreams(slices.DeleteFunc(s.streams(), func(name string) bool { return slices.Contains(but, name) })...)
 	s.last(5*time.Second, 15*time.Second)
-	s.makeBucket(bus.BucketInstallation)
-	s.put(bus.BucketInstallation, "installation", record)
+	s.makeBucket(wire.BucketInstallation)
+	s.put(wire.BucketInstallation, "installation", record)
 }
 
 // makeBucket makes an empty bucket, as nats kv add does.

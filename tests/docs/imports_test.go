@@ -31,9 +31,9 @@ func TestClientIsLight(t *testing.T) {
 	nats := []string{"github.com/nats-io/nats.go", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
 		"github.com/klauspost/compress", "golang.org/x/"}
 	for pkg, ours := range map[string][]string{
-		"bus":        {"bus", "bus/idspace", "bus/internal/wire"},
-		"bus/admin":  {"bus", "bus/admin", "bus/idspace", "bus/internal/wire"},
-		"bus/events": {"bus", "bus/admin", "bus/events", "bus/idspace", "bus/internal/wire"},
+		"bus":        {"bus", "bus/idspace", "internal/wire"},
+		"bus/admin":  {"bus", "bus/admin", "bus/idspace", "internal/wire"},
+		"bus/events": {"bus", "bus/admin", "bus/events", "bus/idspace", "internal/wire"},
 	} {
 		for _, dep := range goList(t, "-deps", "-f", others, "./"+pkg) {
 			mine, ok := strings.CutPrefix(dep, module+"/")
@@ -62,7 +62,7 @@ func TestIDsNeedTheStandardLibraryAlone(t *testing.T) {
 var layers = [][]string{
 	{"bus/idspace"},
 	{"allocator/disk", "allocator/opaque", "internal/collector", "internal/fresh", "internal/testkit",
-		"bus/internal/stream", "bus/internal/wire", "snowflake/place"},
+		"bus/internal/stream", "internal/wire", "snowflake/place"},
 	{"allocator"},
 	{"snowflake"},
 	{"bus"},

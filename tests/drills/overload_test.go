@@ -22,9 +22,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -135,7 +135,7 @@ func (f *flood) done(r *round, took time.Duration, body string, ok bool) {
 		r.refusals = append(r.refusals, took)
 		return
 	}
-	ranges, err := bus.ParseReply([]byte(body))
+	ranges, err := wire.ParseReply([]byte(body))
 	if err != nil {
 		f.t.Errorf("an answer is %q: %v", body, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/chaos/programs"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
@@ -96,7 +97,7 @@ func (u *upgrade) records() map[string]record {
 	u.t.Helper()
 	js, err := jetstream.New(kit.Connect(u.t, u.url, nats.Name("upgrade")))
 	kit.Must(u.t, err)
-	kv, err := js.KeyValue(u.t.Context(), bus.BucketTags)
+	kv, err := js.KeyValue(u.t.Context(), wire.BucketTags)
 	kit.Must(u.t, err)
 	all := make(map[string]record)
 	for _, tag := range upgraded {

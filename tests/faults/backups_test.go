@@ -7,6 +7,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -71,7 +72,7 @@ var backups = []scenario{
 // loseRecords deletes all buckets, while no generator runs.
 func (in *installation) loseRecords() {
 	in.Helper()
-	for _, bucket := range []string{bus.BucketInstallation, bus.BucketTags, bus.BucketWorkers, bus.BucketKeys} {
+	for _, bucket := range []string{wire.BucketInstallation, wire.BucketTags, wire.BucketWorkers, wire.BucketKeys} {
 		kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bucket))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -23,7 +24,7 @@ var claims = []scenario{
 		fault: "the records take no writes", in: []setup{kvAlone, mysqlAlone}, flags: []string{"--max-wait", "1s"},
 		fails: unless(snowflakes), alert: "segment.refill_failed.order",
 		strike: func(in *installation) {
-			in.refuseWrites(bus.BucketTags, true)
+			in.refuseWrites(wire.BucketTags, true)
 			in.lacking(1, "store", "")
 			in.refused(order, 1000, bus.StoreUnavailable, "")
 			if status, body := in.get(0, "/readyz"); status != 503 || !strings.Contains(body, "store") {
@@ -37,12 +38,12 @@ var claims = []scenario{
 				}
 			}
 			in.oneAlert("segment.refill_failed.order")
-			in.refuseWrites(bus.BucketTags, false)
+			in.refuseWrites(wire.BucketTags, false)
 			in.ready(1)
-			in.change(bus.BucketTags, func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Hour, 0 })
+			in.change(wire.BucketTags, func(c *jetstream.StreamConfig) { c.MaxAge, c.Duplicates = time.Hour, 0 })
 			in.lacking(1, "store", "an age limit")
 			in.alerted("records.unavailable.n0", "")
-			in.change(bus.BucketTags, func(c *jetstream.StreamConfig) { c.MaxAge = 0 })
+			in.change(wire.BucketTags, func(c *jetstream.StreamConfig) { c.MaxAge = 0 })
 			in.ready(1)
 			in.alertEnds("records.unavailable.n0")
 		},
@@ -58,7 +59,7 @@ var claims = []scenario{
 				in.refused(order, 1000, bus.StoreUnavailable, "damaged")
 				in.more(20)
 			}
-			kit.Must(in.T, in.bucket(bus.BucketTags).Delete(in.Context(), order))
+			kit.Must(in.T, in.bucket(wire.BucketTags).Delete(in.Context(), order))
 			in.refused(order, 1000, bus.StoreUnavailable, "damaged")
 			end := fmt.Sprintf(`"end":"%d"`, highest+100_000)
 			in.put(order, regexp.MustCompile(`"end":"\d+"`).ReplaceAllString(good, end))
@@ -69,7 +70,7 @@ var claims = []scenario{
 		// Generators remember what was claimed. One that is alone remembers all claims of strict tags, too.
 		fault: "JetStream is set back", in: []setup{kvAlone, inMySQL}, fails: once, alert: "segment.regressed.order",
 		strike: func(in *installation) {
-			putBack := in.nats.save(bus.BucketTags)
+			putBack := in.nats.save(wire.BucketTags)
 			in.ahead(4000)
 			putBack()
 			in.ahead(2000)
@@ -98,12 +99,12 @@ var claims = []scenario{
 		flags: []string{"--max-waiting", "5", "--max-wait", "30s"},
 		strike: func(in *installation) {
 			in.take(idle)
-			in.refuseWrites(bus.BucketTags, true)
+			in.refuseWrites(wire.BucketTags, true)
 			answers := in.send(5, "1000", order)
 			in.waiting(5)
 			in.refused(order, 1000, bus.Overloaded, "")
 			in.take(idle) // from memory
-			in.refuseWrites(bus.BucketTags, false)
+			in.refuseWrites(wire.BucketTags, false)
 			in.answered(5, answers)
 		},
 	},
@@ -112,7 +113,7 @@ var claims = []scenario{
 		fault: "the records are set back, and IDs come again", in: []setup{kvAlone}, tags: none,
 		strike: func(in *installation) {
 			in.take(order)
-			putBack := in.nats.save(bus.BucketTags)
+			putBack := in.nats.save(wire.BucketTags)
 			in.leaf("get", order, "-n", "2000")
 			in.stop(0)
 			in.forgetFolder(0)
@@ -127,7 +128,7 @@ var claims = []scenario{
 		fault: "the records are set back while no generator runs", in: []setup{kv, inMySQL}, tags: none,
 		strike: func(in *installation) {
 			in.take(order)
-			putBack := in.nats.save(bus.BucketTags)
+			putBack := in.nats.save(wire.BucketTags)
 			in.ready(2)
 			in.leaf("get", order, "-n", "20000")
 			highest := in.take(order)
@@ -151,14 +152,14 @@ var claims = []scenario{
 		fault: "the keys of opaque tags are lost", in: []setup{kvAlone}, tags: none,
 		strike: func(in *installation) {
 			in.take(coupon)
-			putBack := in.nats.save(bus.BucketKeys)
+			putBack := in.nats.save(wire.BucketKeys)
 			in.ready(1)
-			lose := func() { in.Helper(); kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketKeys)) }
+			lose := func() { in.Helper(); kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), wire.BucketKeys)) }
 			lose()
 			_, err := in.request(coupon, 5000)
 			kit.Must(in.T, err)
 			testkit.Eventually(in.T, "the key is written back", func() bool {
-				kv, err := in.js.KeyValue(in.Context(), bus.BucketKeys)
+				kv, err := in.js.KeyValue(in.Context(), wire.BucketKeys)
 				if err == nil {
 					_, err = kv.Get(in.Context(), "master")
 				}
@@ -167,7 +168,7 @@ var claims = []scenario{
 			in.stop(0)
 			lose()
 			in.again(0)
-			in.refused(coupon, 1, bus.StoreUnavailable, bus.BucketKeys)
+			in.refused(coupon, 1, bus.StoreUnavailable, wire.BucketKeys)
 			in.take(order)
 			if err := in.create(`{"tag":"gift","opaque":"53"}`); !is(err, bus.StoreUnavailable) {
 				in.Errorf("an opaque tag is created: %v", err)
@@ -175,7 +176,7 @@ var claims = []scenario{
 			testkit.Eventually(in.T, "leaf doctor says it", func() bool {
 				return strings.Contains(kit.Leaf(in.T, "doctor", "-s", in.url).Stdout, "JetStream lost the master key")
 			})
-			if _, err := in.js.KeyValue(in.Context(), bus.BucketKeys); err == nil {
+			if _, err := in.js.KeyValue(in.Context(), wire.BucketKeys); err == nil {
 				in.Error("there is a bucket again")
 			}
 			putBack()
@@ -219,14 +220,14 @@ var claims = []scenario{
 
 func (in *installation) record(tag string) string {
 	in.Helper()
-	entry, err := in.bucket(bus.BucketTags).Get(in.Context(), tag)
+	entry, err := in.bucket(wire.BucketTags).Get(in.Context(), tag)
 	kit.Must(in.T, err)
 	return string(entry.Value())
 }
 
 func (in *installation) put(tag, record string) {
 	in.Helper()
-	_, err := in.bucket(bus.BucketTags).PutString(in.Context(), tag, record)
+	_, err := in.bucket(wire.BucketTags).PutString(in.Context(), tag, record)
 	kit.Must(in.T, err)
 }
 

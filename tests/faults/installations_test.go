@@ -8,6 +8,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -19,7 +20,7 @@ var installations = []scenario{
 		fault: "the record of the installation is lost", in: []setup{kvAlone, mysqlAlone}, tags: none,
 		strike: func(in *installation) {
 			highest := in.take(order)
-			putBack := in.lose("KV_" + bus.BucketInstallation)
+			putBack := in.lose("KV_" + wire.BucketInstallation)
 			putBack()
 			in.above(order, highest+1)
 			in.ready(2)
@@ -30,7 +31,7 @@ var installations = []scenario{
 		flags: []string{"--max-wait", "1s"},
 		strike: func(in *installation) {
 			in.take(order)
-			putBack := in.lose("KV_"+bus.BucketInstallation, "KV_"+bus.BucketTags, "KV_"+bus.BucketWorkers, events.Stream)
+			putBack := in.lose("KV_"+wire.BucketInstallation, "KV_"+wire.BucketTags, "KV_"+wire.BucketWorkers, events.Stream)
 			putBack()
 			in.leaf("tag", "add", order, "--step", "100", "--max-id", "5000") // nobody may guess how far it was
 			in.above(order, 5000)
@@ -100,7 +101,7 @@ func oneAccount(jetStream string) string {
 // lose deletes streams, starts a newcomer, and returns what restores the installation's record.
 func (in *installation) lose(streams ...string) (putBack func()) {
 	in.Helper()
-	entry, err := in.bucket(bus.BucketInstallation).Get(in.Context(), "installation")
+	entry, err := in.bucket(wire.BucketInstallation).Get(in.Context(), "installation")
 	kit.Must(in.T, err)
 	for _, stream := range streams {
 		kit.Must(in.T, in.js.DeleteStream(in.Context(), stream))
@@ -110,7 +111,7 @@ func (in *installation) lose(streams ...string) (putBack func()) {
 		log := in.nodes[fresh].Stderr()
 		return strings.Contains(log, "lost the record of installation") && strings.Contains(log, "n0 runs as part of it")
 	})
-	if _, err := in.js.KeyValue(in.Context(), bus.BucketInstallation); err == nil {
+	if _, err := in.js.KeyValue(in.Context(), wire.BucketInstallation); err == nil {
 		in.Error("there is a second record, or a bucket that would be in the way of a restore")
 	}
 	for range 6 { // whichever generator answers; a database would know such a tag
@@ -120,7 +121,7 @@ func (in *installation) lose(streams ...string) (putBack func()) {
 	}
 	return func() {
 		in.Helper()
-		kv, err := in.js.CreateKeyValue(in.Context(), jetstream.KeyValueConfig{Bucket: bus.BucketInstallation})
+		kv, err := in.js.CreateKeyValue(in.Context(), jetstream.KeyValueConfig{Bucket: wire.BucketInstallation})
 		kit.Must(in.T, err)
 		_, err = kv.Put(in.Context(), "installation", entry.Value())
 		kit.Must(in.T, err)

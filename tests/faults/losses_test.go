@@ -10,6 +10,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -26,7 +27,7 @@ var losses = []scenario{
 			in.ahead(2000)
 			last := in.take(invoice)
 			in.take(coupon)
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketTags))
+			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), wire.BucketTags))
 			in.alerted("records.unavailable.n0", "n0")
 			in.ahead(3000)
 			in.stop(1)
@@ -56,7 +57,7 @@ var losses = []scenario{
 			in.stop(0)
 			in.leaf("get", late, "-n", "100000")
 			highest := in.take(late)
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketTags))
+			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), wire.BucketTags))
 			in.nodes[0] = kit.Begin(in.T, in.nodes[0].Dir, args...)
 			in.refused(order, 1000, bus.StoreUnavailable, "")
 			in.refused(late, 1000, bus.StoreUnavailable, "")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -105,13 +106,13 @@ var processes = []scenario{
 		fault: "SIGTERM comes while requests wait for the store", in: []setup{embedded}, tags: none,
 		flags: []string{"--max-wait", "1m", "--drain-timeout", "1m"},
 		strike: func(in *installation) {
-			in.refuseWrites(bus.BucketTags, true)
+			in.refuseWrites(wire.BucketTags, true)
 			answers := in.send(20, "1000", order)
 			status := in.getLater("/api/segment/get/order?count=1000")
 			in.waiting(21)
 			in.signal(0, syscall.SIGTERM)
 			in.refused(idle, 1, bus.Draining, "") // new ones
-			in.refuseWrites(bus.BucketTags, false)
+			in.refuseWrites(wire.BucketTags, false)
 			in.answered(20, answers)
 			if got := <-status; got != 200 {
 				in.Errorf("over HTTP the answer is %d", got)
@@ -123,7 +124,7 @@ var processes = []scenario{
 		fault: "the time for a stop is over, and then a second signal comes", in: []setup{embedded}, tags: none,
 		flags: []string{"--max-wait", "1m", "--drain-timeout", "200ms"},
 		strike: func(in *installation) {
-			in.refuseWrites(bus.BucketTags, true)
+			in.refuseWrites(wire.BucketTags, true)
 			answers := in.send(20, "1000", order)
 			status := in.getLater("/api/segment/get/order?count=1000")
 			in.waiting(21)

@@ -18,6 +18,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -139,9 +140,9 @@ func (in *installation) create(record string) error {
 // subject is that of requests for a tag, or for snowflakes.
 func subject(tag string) string {
 	if tag == snowflakes {
-		return bus.SubjectSnowflake
+		return wire.SubjectSnowflake
 	}
-	return bus.SubjectSegment + "." + tag
+	return wire.SubjectSegment + "." + tag
 }
 
 // request asks once for IDs of a tag, or for snowflakes.
@@ -153,7 +154,7 @@ func (in *installation) request(tag string, n int64) ([]bus.Range, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bus.ParseReply(msg.Data)
+	return wire.ParseReply(msg.Data)
 }
 
 // take returns an ID, which must come in the end.

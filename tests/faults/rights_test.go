@@ -24,6 +24,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -351,7 +352,7 @@ func TestNoInboxShowsKeys(t *testing.T) {
 	mu.Lock()
 	found := seen
 	mu.Unlock()
-	keys, err := js.KeyValue(t.Context(), bus.BucketKeys)
+	keys, err := js.KeyValue(t.Context(), wire.BucketKeys)
 	kit.Must(t, err)
 	key, err := keys.Get(t.Context(), "master")
 	kit.Must(t, err)

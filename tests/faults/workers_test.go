@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 	"github.com/leafbus/leafbus/tests/kit/callers"
 )
@@ -38,10 +39,10 @@ var workers = []scenario{
 		flags: []string{"--worker-range", "0-7", "--worker-reserve", "6s"},
 		fails: func(c callers.Call) bool { return once(c) || noWorker(c) },
 		strike: func(in *installation) {
-			putBack := in.nats.save(bus.BucketWorkers)
+			putBack := in.nats.save(wire.BucketWorkers)
 			in.kill(1) // its record has another incarnation afterwards
 			in.again(1)
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), bus.BucketWorkers))
+			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), wire.BucketWorkers))
 			in.each(func(i int) { in.alerted("worker.lost.*", fmt.Sprint("n", i)) })
 			in.join()
 			in.held(3)
@@ -76,7 +77,7 @@ var workers = []scenario{
 		strike: func(in *installation) {
 			last, _ := snowflake(in.take(snowflakes))
 			in.kill(0)
-			entry, err := in.bucket(bus.BucketWorkers).Get(in.Context(), "7")
+			entry, err := in.bucket(wire.BucketWorkers).Get(in.Context(), "7")
 			kit.Must(in.T, err)
 			var record struct {
 				ReservedUntilMS int64 `json:"reserved_until_ms"`
@@ -116,6 +117,6 @@ func (in *installation) registryAway(on bool) {
 	if in.zookeeper {
 		in.keeper.Refuse(on)
 	} else {
-		in.refuseWrites(bus.BucketWorkers, on)
+		in.refuseWrites(wire.BucketWorkers, on)
 	}
 }

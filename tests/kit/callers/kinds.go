@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
@@ -25,7 +26,7 @@ func (c *Callers) Raw(url string) *Callers {
 	c.tb.Helper()
 	nc := c.connect(url)
 	return c.add("raw", false, func(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
-		return c.request(ctx, nc, tag, fmt.Sprint(n), bus.ParseReply)
+		return c.request(ctx, nc, tag, fmt.Sprint(n), wire.ParseReply)
 	})
 }
 
@@ -41,9 +42,9 @@ func (c *Callers) RawJSON(url string) *Callers {
 func (c *Callers) request(
 	ctx context.Context, nc *nats.Conn, tag, body string, parse func([]byte) ([]bus.Range, error),
 ) ([]bus.Range, error) {
-	subject := bus.SubjectSegment + "." + tag
+	subject := wire.SubjectSegment + "." + tag
 	if tag == Snowflakes {
-		subject = bus.SubjectSnowflake
+		subject = wire.SubjectSnowflake
 	}
 	msg, err := nc.RequestWithContext(ctx, subject, []byte(body))
 	if err == nil {
@@ -179,7 +180,7 @@ func (c *Callers) HTTP(addresses ...string) *Callers {
 		if answer.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("HTTP %d: %s", answer.StatusCode, body)
 		}
-		return bus.ParseReply(body)
+		return wire.ParseReply(body)
 	})
 }
 

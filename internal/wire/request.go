@@ -1,4 +1,4 @@
-package bus
+package wire
 
 import (
 	"bytes"
@@ -9,13 +9,6 @@ import (
 
 	"github.com/leafbus/leafbus/bus/idspace"
 )
-
-// Range is a run of consecutive IDs:
-//
-//	type Range struct{ First, Last int64 } // both are included, and 1 <= First <= Last
-//
-// r.Len() is how many they are, r.All() yields them, and r.String() is the form of a reply.
-type Range = idspace.Range
 
 // maxRequest is the longest body of a request for IDs, in bytes.
 const maxRequest = 4096
@@ -28,10 +21,10 @@ type Request struct {
 
 // ParseRequest reads the body of a request for IDs. White space around it is ignored. It is empty
 // (one ID), a decimal number without sign or leading zeros, or a JSON object with the field count. A
-// number above the largest int64 is read as that, which no generator serves. Errors match [BadRequest].
+// number above the largest int64 is read as that, which no generator serves. The text of an error is for the caller.
 func ParseRequest(body []byte) (Request, error) {
 	if len(body) > maxRequest {
-		return Request{}, badRequest("the body has %d bytes, at most %d are allowed", len(body), maxRequest)
+		return Request{}, fmt.Errorf("the body has %d bytes, at most %d are allowed", len(body), maxRequest)
 	}
 	body = bytes.TrimSpace(body)
 	switch {
@@ -42,7 +35,7 @@ func ParseRequest(body []byte) (Request, error) {
 	}
 	n, ok := parseCount(body)
 	if !ok {
-		return Request{}, badRequest("%s is not a count: want nothing, a number from 1, or {\"count\":n}",
+		return Request{}, fmt.Errorf("%s is not a count: want nothing, a number from 1, or {\"count\":n}",
 			idspace.Quote(body))
 	}
 	return Request{Count: n}, nil
@@ -65,21 +58,17 @@ func parseCount(b []byte) (n int64, ok bool) {
 func parseJSON(body []byte) (Request, error) {
 	var fields map[string]json.RawMessage // a struct would ignore the case of names
 	if err := json.Unmarshal(body, &fields); err != nil {
-		return Request{}, badRequest("the body is not JSON: %v", err)
+		return Request{}, fmt.Errorf("the body is not JSON: %v", err)
 	}
 	req := Request{Count: 1, JSON: true}
 	for name, value := range fields {
 		if name != "count" {
-			return Request{}, badRequest("unknown field %s: the only field is count", idspace.Quote(name))
+			return Request{}, fmt.Errorf("unknown field %s: the only field is count", idspace.Quote(name))
 		}
 		var ok bool
 		if req.Count, ok = parseCount(value); !ok {
-			return Request{}, badRequest("count is %s, not a whole number from 1", idspace.Quote(value))
+			return Request{}, fmt.Errorf("count is %s, not a whole number from 1", idspace.Quote(value))
 		}
 	}
 	return req, nil
-}
-
-func badRequest(format string, a ...any) error {
-	return &Error{Code: 400, Reason: BadRequest, Message: fmt.Sprintf(format, a...)}
 }

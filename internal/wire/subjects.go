@@ -1,4 +1,6 @@
-package bus
+package wire
+
+import "time"
 
 // QueueGroup is the queue group of all generators.
 const QueueGroup = "leaf"
@@ -18,3 +20,6 @@ const (
 	BucketWorkers      = "LEAF_WORKERS"
 	BucketKeys         = "LEAF_KEYS" // of opaque tags
 )
+
+// DefaultTimeout bounds a call of a Go client if neither the context nor the client's options do.
+const DefaultTimeout = 5 * time.Second

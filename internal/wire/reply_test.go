@@ -1,4 +1,4 @@
-package bus
+package wire
 
 import (
 	"encoding/json"
@@ -6,19 +6,21 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-func run(first, last int64) Range { return Range{First: first, Last: last} }
+func run(first, last int64) idspace.Range { return idspace.Range{First: first, Last: last} }
 
 func TestAppendReply(t *testing.T) {
 	for _, c := range []struct {
-		ranges     []Range
+		ranges     []idspace.Range
 		text, json string
 	}{
-		{[]Range{run(7, 7)}, "7", `{"count":1,"ranges":[{"first":"7","last":"7"}]}`},
-		{[]Range{run(1001, 1100)}, "1001-1100", `{"count":100,"ranges":[{"first":"1001","last":"1100"}]}`},
+		{[]idspace.Range{run(7, 7)}, "7", `{"count":1,"ranges":[{"first":"7","last":"7"}]}`},
+		{[]idspace.Range{run(1001, 1100)}, "1001-1100", `{"count":100,"ranges":[{"first":"1001","last":"1100"}]}`},
 		{
-			[]Range{run(5, 6), run(9, 9), run(math.MaxInt64-1, math.MaxInt64)}, "5-6\n9\n9223372036854775806-9223372036854775807",
+			[]idspace.Range{run(5, 6), run(9, 9), run(math.MaxInt64-1, math.MaxInt64)}, "5-6\n9\n9223372036854775806-9223372036854775807",
 			`{"count":5,"ranges":[{"first":"5","last":"6"},{"first":"9","last":"9"},{"first":"9223372036854775806","last":"9223372036854775807"}]}`,
 		},
 	} {
@@ -62,7 +64,7 @@ func FuzzParseReply(f *testing.F) {
 		if err := json.Unmarshal(AppendReply(nil, ranges, true), &decoded); err != nil {
 			t.Fatal(err)
 		}
-		var back []Range
+		var back []idspace.Range
 		for _, r := range decoded.Ranges {
 			first, err1 := strconv.ParseInt(r.First, 10, 64)
 			last, err2 := strconv.ParseInt(r.Last, 10, 64)
@@ -71,7 +73,7 @@ func FuzzParseReply(f *testing.F) {
 			}
 			back = append(back, run(first, last))
 		}
-		if !slices.Equal(back, ranges) || decoded.Count != total(ranges) {
+		if !slices.Equal(back, ranges) || decoded.Count != idspace.Total(ranges) {
 			t.Fatalf("%v in JSON reads as %v, count %d", ranges, back, decoded.Count)
 		}
 	})
