@@ -21,7 +21,6 @@ const fewIDs = 1000
 type Client struct {
 	x       *exchange
 	timeout time.Duration
-	inbox   int        // how long the prefix of the longest inbox is
 	onCall  func(Call) // nil: none
 
 	tagGroups, flakeGroups groups // of Next
@@ -87,9 +86,6 @@ func newClient(opts []Option, conns ...*nats.Conn) *Client {
 	c := &Client{timeout: wire.DefaultTimeout, x: newExchange()}
 	for _, nc := range conns {
 		c.x.lines = append(c.x.lines, &line{nc: nc, x: c.x})
-		if nc != nil {
-			c.inbox = max(c.inbox, len(nc.Opts.InboxPrefix))
-		}
 	}
 	for _, o := range opts {
 		o(c)
@@ -100,9 +96,6 @@ func newClient(opts []Option, conns ...*nats.Conn) *Client {
 
 // ask makes a request.
 func (c *Client) ask(ctx context.Context, r request) (*nats.Msg, error) {
-	if err := c.checkSize(r.subject); err != nil {
-		return nil, err
-	}
 	if c.onCall == nil {
 		return c.x.ask(ctx, c.timeout, r)
 	}
@@ -182,23 +175,6 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, c.timeout)
-}
-
-// maxControlLine is the default limit of a line in the NATS protocol, in bytes. A server closes the
-// connection on a longer line. sizeOfInbox is what nats.go adds to the prefix of an inbox, and
-// lineOverhead is the rest of the line.
-const (
-	maxControlLine = 4096
-	sizeOfInbox    = 64
-	lineOverhead   = 64
-)
-
-// checkSize returns an error if the server would not accept the request.
-func (c *Client) checkSize(subject string) error {
-	if n := len(subject) + c.inbox + sizeOfInbox + lineOverhead; n > maxControlLine {
-		return badRequest("the subject and the inbox of its answer are too long: NATS takes %d bytes", maxControlLine)
-	}
-	return nil
 }
 
 // timedOut reports whether err only says that a wait ended.

@@ -22,7 +22,6 @@ type bulk struct {
 	n        int64
 	batch    int64
 	parallel int
-	progress func(done int64)
 }
 
 // BulkOption changes how [Client.Ranges] and the like fetch IDs.
@@ -37,10 +36,6 @@ func Batch(n int64) BulkOption { return func(b *bulk) { b.batch = n } }
 // It does not matter for a strict tag: one request is under way at a time, and none while the loop uses
 // an answer.
 func Parallel(n int) BulkOption { return func(b *bulk) { b.parallel = n } }
-
-// Progress calls f after each batch that was used, with the number of IDs used so far. The loop's own
-// goroutine calls it.
-func Progress(f func(done int64)) BulkOption { return func(b *bulk) { b.progress = f } }
 
 // Ranges yields ranges with n IDs of tag in total, for imports. It fetches them while the loop works,
 // and holds the answers to [Parallel] requests in memory. An error comes last; the ranges before it are
@@ -76,7 +71,7 @@ func (c *Client) SnowflakeIDs(ctx context.Context, n int64, opts ...BulkOption) 
 }
 
 func newBulk(s *source, n int64, opts []BulkOption) bulk {
-	b := bulk{from: s, n: n, batch: defaultBatch, parallel: defaultParallel, progress: func(int64) {}}
+	b := bulk{from: s, n: n, batch: defaultBatch, parallel: defaultParallel}
 	for _, o := range opts {
 		o(&b)
 	}
@@ -138,7 +133,6 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 				return
 			}
 			used += got
-			b.progress(used)
 		}
 	}
 }

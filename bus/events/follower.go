@@ -30,9 +30,8 @@ const (
 	removeTimeout = 2 * time.Second
 	// overlap is how far the clocks of NATS servers may differ. Each of them gives messages their times.
 	overlap = time.Second
-
-	firstFollowPause = 100 * time.Millisecond
-	lastFollowPause  = 5 * time.Second
+	// pause is between two consumers.
+	pause = 500 * time.Millisecond
 )
 
 var (
@@ -69,8 +68,8 @@ type message struct {
 
 // run follows until the loop is left, the context is done, or an error that no retry can fix.
 func (f *follower) run(ctx context.Context) error {
-	for pause := firstFollowPause; ; pause = min(2*pause, lastFollowPause) {
-		began, err := f.session(ctx)
+	for {
+		err := f.session(ctx)
 		switch {
 		case errors.Is(err, errLeft), ctx.Err() != nil:
 			return err
@@ -78,9 +77,6 @@ func (f *follower) run(ctx context.Context) error {
 			return nats.ErrConnectionClosed
 		case !f.opened, errors.Is(err, errUnfit), errors.Is(err, nats.ErrPermissionViolation):
 			return err
-		}
-		if began {
-			pause = firstFollowPause
 		}
 		select {
 		case <-ctx.Done():
@@ -90,9 +86,8 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// session follows with one consumer, until the connection is interrupted or something fails. It
-// returns whether it had a consumer.
-func (f *follower) session(ctx context.Context) (began bool, err error) {
+// session follows with one consumer, until the connection is interrupted or something fails.
+func (f *follower) session(ctx context.Context) error {
 	nc := f.js.Conn()
 	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED) // from before there is a consumer
 	defer nc.RemoveStatusListener(changed)
@@ -105,7 +100,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 	})
 	defer stop()
 	consumer, err := f.open(watched)
-	if began = err == nil; began {
+	if err == nil {
 		f.opened, f.came = true, 0
 		if !f.durable {
 			defer f.remove()
@@ -117,7 +112,7 @@ func (f *follower) session(ctx context.Context) (began bool, err error) {
 	if denial := context.Cause(watched); errors.Is(denial, nats.ErrPermissionViolation) {
 		err = denial
 	}
-	return began, err
+	return err
 }
 
 // open returns the consumer, and makes it if it may.
