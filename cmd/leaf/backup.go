@@ -29,9 +29,8 @@ func newBackupCmd() *cobra.Command {
 	cmd := f.Command(&cobra.Command{
 		Use:   "backup FILE",
 		Short: "Back up all records, complete",
-		Long: `Write all records into FILE: the installation, the tags, the workers, and the keys of
-opaque tags. FILE is complete, or it is not written. Only its owner can read it: keep it
-as secret as the keys. It needs no generator, and generators may run meanwhile.`,
+		Long: `Write all records into FILE: the installation, tags, workers, and the keys of opaque
+tags, so keep it secret. It is complete, or not written. Generators may run meanwhile.`,
 		Example: `  leaf backup "leaf-$(date +%F).backup"
   leaf backup --force latest.backup`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),

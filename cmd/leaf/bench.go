@@ -27,21 +27,17 @@ func newBenchCmd() *cobra.Command {
 	var l load.Load
 	var count int64 // IDs in each request
 	cmd := &cobra.Command{
-		Use:   "bench [TAG]",
-		Short: "Load a running installation, and report its speed",
+		Use:               "bench [TAG]",
+		ValidArgsFunction: f.CompleteTags(1),
+		Short:             "Load a running installation, and report its speed",
 		Long: `Load a running installation. Report how many IDs it gives, how long requests take,
-and whether an ID came twice. Without TAG it takes snowflakes. The IDs of TAG that it
-takes are gaps afterwards.
-
-The first request is not measured. Latencies are of requests that succeeded, with an
-error of 1 %. With --rate a latency begins when the request was due. If an ID came
-twice, the command names it, and the exit status is 1. Run it on another machine than
-the generators: it needs as much processor time as they do.`,
+and whether an ID came twice: then the exit status is 1. Without TAG it takes
+snowflakes. The IDs that it takes are gaps afterwards. With --rate a latency begins
+when the request was due. Run it on another machine than the generators.`,
 		Example: `  leaf bench                                     snowflakes, 64 callers, 10 s
   leaf bench order --callers 1                   how long one caller waits
   leaf bench order -n 1000 --duration 1m
   leaf bench order --rate 5000 --json            latencies at a load like yours`,
-		ValidArgsFunction: f.CompleteTags(1),
 		PreRunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "" {
 				return cli.Usagef("TAG is empty: leave it out for snowflakes")

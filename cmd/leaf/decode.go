@@ -20,8 +20,7 @@ func newDecodeCmd() *cobra.Command {
 		Use:   "decode ID...",
 		Short: "Show the time, worker and sequence number of snowflakes",
 		Long: `Show the time, worker and sequence number of snowflakes, by the layout of the
-installation. With --json, each is an object on a line of its own. A number that
-no generator of the installation can have made is an error.`,
+installation. With --json, each is an object on a line of its own.`,
 		Example: `  leaf decode 2056789012345678901
   leaf snowflake -n 3 | xargs leaf decode --json`,
 		PreRunE: func(_ *cobra.Command, args []string) error {

@@ -32,16 +32,15 @@ type fetcher func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkO
 func newGetCmd() *cobra.Command {
 	var f idFlags
 	return f.command(&cobra.Command{
-		Use:   "get TAG",
-		Short: "Get IDs of a tag",
-		Long: `Get IDs of a tag, one a line. It fetches many IDs in batches while it writes them. If a
-batch does not come within --timeout, the command fails, and says how many IDs it wrote.`,
+		Use:               "get TAG",
+		ValidArgsFunction: f.CompleteTags(1),
+		Short:             "Get IDs of a tag",
+		Long:              "Get IDs of a tag, one a line.",
 		Example: `  leaf get order
   leaf get order -n 10000000 > ids.txt
   leaf get order -n 100000000 --parallel 16 --output ids.txt
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
-		ValidArgsFunction: f.CompleteTags(1),
 	}, func(args []string) fetcher {
 		return func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
 			return c.Ranges(ctx, args[0], n, opts...)
@@ -70,7 +69,7 @@ func (f *idFlags) command(cmd *cobra.Command, fetch func(args []string) fetcher)
 	})
 	fs := cmd.Flags()
 	fs.Int64VarP(&f.count, "count", "n", 1, "how many IDs")
-	fs.IntVar(&f.parallel, "parallel", 1, "requests at a time, each for up to 100000 IDs; not for a strict tag")
+	fs.IntVar(&f.parallel, "parallel", 1, "requests at a time; not for a strict tag")
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
 	cli.Exclusive(cmd, "ranges", "json")

@@ -29,13 +29,9 @@ type httpFlags struct {
 }
 
 func (f *httpFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP: IDs, Leaf's API, dashboard, metrics, health; "+
-		"port 0 is any free one, empty is off")
-	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send, or two, one a line; "+
-		"an address that other machines can reach needs this or TLS")
-	fs.StringVar(&f.adminToken, "http-admin-token", "", "`TOKEN` of operators, or two, one a line; it opens "+
-		"everything. Without it, dashboard and metrics are closed to other machines, "+
-		"and to all if there is --http-token")
+	fs.StringVar(&f.addr, "http", defaultHTTP, "`ADDR` of HTTP: IDs, dashboard, metrics, health; empty is off")
+	fs.StringVar(&f.token, "http-token", "", "`TOKEN` that callers of HTTP must send, or two, one a line")
+	fs.StringVar(&f.adminToken, "http-admin-token", "", "`TOKEN` of operators, or two, one a line: it opens everything")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
 	cli.Settings(fs, cli.GroupHTTP, "http", "http-tlscert", "http-tlskey")

@@ -29,15 +29,12 @@ const defaultIDBits = snowflake.DefaultTimeBits + snowflake.DefaultWorkerBits + 
 
 func (f *layoutFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.IntVar(&f.idBits, "id-bits", defaultIDBits, "`BITS` of a snowflake, 53 for numbers that JavaScript holds "+
-		"exactly")
-	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` of a snowflake for the worker")
+	fs.IntVar(&f.idBits, "id-bits", defaultIDBits, "`BITS` of a snowflake, 53 for JavaScript; the time has the rest")
+	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` for the worker")
 	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits,
-		"`BITS` of a snowflake for the sequence number; the time has the rest. Fewer by default if the time would "+
-			"end before 2027")
+		"`BITS` for the sequence number, fewer by default if the time would end before 2027")
 	f.sequence = fs.Lookup("sequence-bits")
-	fs.DurationVar(&f.unit, "time-unit", time.Millisecond, "`UNIT` in which a snowflake counts the time: 1ms, 10ms, "+
-		"100ms or 1s")
+	fs.DurationVar(&f.unit, "time-unit", time.Millisecond, "`UNIT` of a snowflake's time: 1ms, 10ms, 100ms or 1s")
 	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970")
 	cli.CompleteValues(cmd, "time-unit", "1ms", "10ms", "100ms", "1s")
 }
@@ -86,9 +83,8 @@ func newLayoutCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "layout",
 		Short: "Show what a layout of snowflakes gives, and until when",
-		Long: `Show what a layout of snowflakes gives: its bits, how many generators and IDs it has
-room for, and when its time ends. It asks no generator. An installation keeps its
-layout for life: docs/snowflakes.md.`,
+		Long: `Show what a layout of snowflakes gives, and when its time ends. It asks no generator.
+An installation keeps its layout for life: docs/snowflakes.md.`,
 		Example: `  leaf layout
   leaf layout --id-bits 53 --worker-bits 6
   leaf layout --id-bits 53 --worker-bits 6 --sequence-bits 8 --time-unit 10ms

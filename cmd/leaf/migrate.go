@@ -29,9 +29,8 @@ func newMigrateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create or check the MySQL tables",
-		Long: `Create the tables that leaf keeps in a MySQL or MariaDB database, and check those
-that exist. An existing table, also Leaf's own leaf_alloc, is used as it is: nothing is
-dropped, altered or rewritten. leaf serve does the same when it starts.`,
+		Long: `Create the tables that leaf keeps in a MySQL or MariaDB database, as leaf serve does,
+and check those that exist. Nothing is dropped, altered or rewritten.`,
 		Example: `  leaf migrate --mysql-file admin.dsn            user:password@tcp(host:3306)/database
   leaf migrate --mysql-file leaf.dsn --check
   leaf migrate --print > leaf.sql`,
@@ -51,7 +50,7 @@ dropped, altered or rewritten. leaf serve does the same when it starts.`,
 		},
 	}
 	cli.JSONFlag(cmd, &asJSON)
-	db.register(cmd.Flags(), cli.GroupCommand, "the database, `DSN` user:password@tcp(host:3306)/database")
+	db.register(cmd.Flags(), cli.GroupCommand, "the database, `DSN` "+dsnForm)
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
 	cli.Exclusive(cmd, "check", "print")
@@ -60,8 +59,7 @@ dropped, altered or rewritten. leaf serve does the same when it starts.`,
 
 func migrate(cmd *cobra.Command, db *databaseFlags, check bool) (m migration, err error) {
 	if db.dsn == "" {
-		return m, cli.Usagef("--mysql or --mysql-file is missing: it names the database, " +
-			"user:password@tcp(host:3306)/database")
+		return m, cli.Usagef("--mysql or --mysql-file is missing: it names the database, %s", dsnForm)
 	}
 	log, err := cli.NewLogger(cmd.ErrOrStderr(), "warn", "text")
 	if err != nil {

@@ -49,12 +49,9 @@ func newRestoreCmd() *cobra.Command {
 	cmd := f.Command(&cobra.Command{
 		Use:   "restore FILE",
 		Short: "Put the records of a backup back",
-		Long: `Put the records that leaf backup wrote into FILE back into JetStream. A record that is
-there is raised, and nothing is lowered: so it is safe to repeat. The exit status is 1
-if a tag is missing that generators or events know.
-
-First start all generators with their data folders: each one knows IDs that were
-reserved after the backup. docs/operate.md has all steps.`,
+		Long: `Put the records that leaf backup wrote into FILE back into JetStream. First start all
+generators with their data folders: docs/operate.md has all steps. Nothing is lowered,
+so it is safe to repeat. The exit status is 1 if a tag is missing.`,
 		Example: `  leaf restore leaf-2026-11-26.backup
   leaf restore latest.backup --json > restored.json`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
@@ -72,8 +69,7 @@ reserved after the backup. docs/operate.md has all steps.`,
 		return connected(cmd, args)
 	}
 	replicasFlag(cmd.Flags(), &f.replicas)
-	cmd.Flags().DurationVar(&f.wait, "wait", time.Minute, "longest wait until a generator is ready, and can say "+
-		"which tags there are")
+	cmd.Flags().DurationVar(&f.wait, "wait", time.Minute, "longest wait until a generator can say which tags there are")
 	f.OwnInboxes(cmd.Flags())
 	return cmd
 }

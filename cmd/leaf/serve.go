@@ -50,9 +50,7 @@ func (f *serveFlags) command() *cobra.Command {
 Without --server it runs a NATS server of its own, and keeps all state in the data
 folder: one command is a whole installation. With --server it joins a running NATS
 (2.11 or later). When it can answer requests, it prints one line to stdout:
-  leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined
-The line ends with waiting=segments,snowflakes, or with one of the two, if these come
-later. SIGINT and SIGTERM stop it: accepted requests are answered first.`,
+  leaf ready nats=URL http=URL node=NAME data=DIR mode=embedded|joined`,
 		Example: `  leaf serve --tag order
   leaf serve --tag order --tag coupon:100000 --data-dir /var/lib/leaf
   leaf serve --listen 0.0.0.0:4222 --user leaf --password-file nats.password
@@ -61,12 +59,10 @@ later. SIGINT and SIGTERM stop it: accepted requests are answered first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server; port 0 is any free one "+
-		"(default "+defaultListen+")")
+	fs.StringVar(&f.listen, "listen", "", "`ADDR` of the embedded NATS server (default "+defaultListen+")")
 	fs.StringVar(&f.dataDir, "data-dir", "leaf-data", "`DIR` of all local state")
 	fs.StringSliceVar(&f.tags, "tag", nil, "make sure that this tag exists: `NAME[:STEP]` (repeatable)")
-	fs.StringVar(&f.node, "node", "", "`NAME` of this generator, up to 64 of [A-Za-z0-9_.-] (default a random one, "+
-		"kept in the data folder)")
+	fs.StringVar(&f.node, "node", "", "`NAME` of this generator (default a random one, kept in the data folder)")
 	f.conn.Register(fs, cli.GroupNATS)
 	f.conn.OwnInboxes(fs)
 	cli.Settings(fs, cli.GroupStart, "tag", "data-dir", "server", "listen", "node")
@@ -90,43 +86,33 @@ later. SIGINT and SIGTERM stop it: accepted requests are answered first.`,
 }
 
 func (f *serveFlags) registerState(fs *pflag.FlagSet) {
-	f.mysql.register(fs, cli.GroupState, "keep the tags in this MySQL or MariaDB database, `DSN` "+
-		"user:password@tcp(host:3306)/database (default in JetStream)")
+	f.mysql.register(fs, cli.GroupState, "keep the tags in this MySQL or MariaDB, `DSN` "+dsnForm)
 	fs.BoolVar(&f.migrate, "mysql-migrate", true, "create the tables that are missing in the database")
-	fs.DurationVar(&f.config.Refresh, "tag-refresh", allocator.DefaultRefresh,
-		"how often to read from the database which tags others added, changed or removed")
+	fs.DurationVar(&f.config.Refresh, "tag-refresh", allocator.DefaultRefresh, "how often to compare the database's tags")
 	replicasFlag(fs, &f.replicas)
 	fs.BoolVar(&f.config.NewInstallation, "new-installation", false,
 		"create a new installation although there may be one that JetStream lost: its tags begin at 1. For one start")
 	fs.BoolVar(&f.adopt, "adopt", false, "if JetStream lost the record of the data folder's installation, make it "+
 		"again: for one start, without a backup")
-	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes,
-		"size of the event stream if this generator creates it; one tag's refills fill about an eighth of it")
-	fs.DurationVar(&f.eventsMaxAge, "events-max-age", kvstore.DefaultEventsMaxAge,
-		"how long the event stream keeps an event, if this generator creates the stream")
+	fs.Int64Var(&f.eventsMaxBytes, "events-max-bytes", kvstore.DefaultEventsMaxBytes, "size of a new event stream")
+	fs.DurationVar(&f.eventsMaxAge, "events-max-age", kvstore.DefaultEventsMaxAge, "how long it keeps an event")
 	cli.Settings(fs, cli.GroupState, "mysql-migrate", "tag-refresh", "replicas", "new-installation", "adopt",
 		"events-max-bytes", "events-max-age")
 }
 
 func (f *serveFlags) registerLimits(fs *pflag.FlagSet) {
-	fs.Int64Var(&f.config.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
-	fs.DurationVar(&f.config.MaxWait, "max-wait", allocator.DefaultMaxWait,
-		"how long a request waits at most: for a segment, or for the clock")
-	fs.Int64Var(&f.config.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
-	fs.Int64Var(&f.config.MaxStep, "max-step", allocator.DefaultMaxStep,
-		"largest number of IDs that a generator reserves at a time")
-	fs.DurationVar(&f.config.Outlast, "outlast", allocator.DefaultOutlast,
-		"how long the IDs in memory should last, if the store is unavailable")
-	fs.DurationVar(&f.config.DrainTimeout, "drain-timeout", 10*time.Second,
-		"how long the generator waits for accepted requests when it stops")
+	c, flakes := &f.config, &f.config.Snowflake
+	fs.Int64Var(&c.MaxBatch, "max-batch", allocator.DefaultMaxBatch, "most IDs in one request")
+	fs.DurationVar(&c.MaxWait, "max-wait", allocator.DefaultMaxWait, "how long a request waits at most")
+	fs.Int64Var(&c.MaxWaiting, "max-waiting", allocator.DefaultMaxWaiting, "most requests that wait at a time")
+	fs.Int64Var(&c.MaxStep, "max-step", allocator.DefaultMaxStep, "most IDs that a generator reserves at a time")
+	fs.DurationVar(&c.Outlast, "outlast", allocator.DefaultOutlast, "how long the IDs in memory should last")
+	fs.DurationVar(&c.DrainTimeout, "drain-timeout", 10*time.Second, "how long a stop waits for accepted requests")
 	cli.Settings(fs, cli.GroupLimits, "max-batch", "max-wait", "max-waiting", "max-step", "outlast", "drain-timeout")
-	flakes := &f.config.Snowflake
-	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve,
-		"most time that is reserved for the worker: snowflakes last this long while the registry is unavailable")
-	fs.DurationVar(&flakes.Grace, "worker-grace", snowflake.DefaultGrace,
-		"how long the worker stays reserved after a clean stop")
+	fs.DurationVar(&flakes.Reserve, "worker-reserve", snowflake.DefaultReserve, "how far ahead the worker is reserved")
+	fs.DurationVar(&flakes.Grace, "worker-grace", snowflake.DefaultGrace, "how long it stays reserved after a clean stop")
 	fs.DurationVar(&flakes.MaxClockSkew, "max-clock-skew", snowflake.DefaultMaxClockSkew,
-		"a clock that jumps or differs by more than this is compared with those of other generators")
+		"a clock that jumps or differs by more is compared with those of other generators")
 	fs.DurationVar(&flakes.MaxBack, "max-clock-back", snowflake.DefaultMaxBack,
 		"if the clock goes back by at most this, requests wait; else they are refused")
 	fs.DurationVar(&flakes.MaxClockWait, "max-clock-wait", snowflake.DefaultMaxClockWait,

@@ -17,6 +17,9 @@ import (
 	"github.com/leafbus/leafbus/snowflake/zookeeper"
 )
 
+// dsnForm shows what a DSN is.
+const dsnForm = "user:password@tcp(host:3306)/database"
+
 // databaseFlags say which database has the tags, and how to reach it.
 type databaseFlags struct {
 	dsn    string
@@ -29,8 +32,7 @@ func (f *databaseFlags) register(fs *pflag.FlagSet, group, usage string) {
 	fs.StringVar(&f.dsn, "mysql", "", usage)
 	f.secret = fs.Lookup("mysql")
 	fs.StringVar(&f.table, "mysql-table", "", "`NAME` of the table of the tags (default "+schema.DefaultTable+")")
-	fs.StringVar(&f.tls.CA, "mysql-tlsca", "", "certificate authority `FILE` that signed the certificate of the "+
-		"database's server")
+	fs.StringVar(&f.tls.CA, "mysql-tlsca", "", "`FILE` of the authority that signed the database's certificate")
 	fs.StringVar(&f.tls.Cert, "mysql-tlscert", "", "client certificate `FILE` for the database")
 	fs.StringVar(&f.tls.Key, "mysql-tlskey", "", "key `FILE` of that certificate")
 	cli.SecretFile(fs, group, "mysql")
@@ -76,10 +78,8 @@ func rowsOf(ctx context.Context, s *schema.Database) (tags int, unfit []string, 
 type zookeeperFlags struct{ hosts, name string }
 
 func (f *zookeeperFlags) register(fs *pflag.FlagSet) {
-	fs.StringVar(&f.hosts, "zookeeper", "", "keep the workers in ZooKeeper, `HOSTS` such as h1:2181,h2:2181,h3:2181 "+
-		"(default in JetStream)")
-	fs.StringVar(&f.name, "zookeeper-name", zookeeper.DefaultName, "`NAME` of the installation in ZooKeeper: its "+
-		"nodes are under /leaf/NAME")
+	fs.StringVar(&f.hosts, "zookeeper", "", "keep the workers in ZooKeeper, `HOSTS` such as h1:2181,h2:2181,h3:2181")
+	fs.StringVar(&f.name, "zookeeper-name", zookeeper.DefaultName, "its nodes are under /leaf/`NAME`")
 	cli.Settings(fs, cli.GroupState, "zookeeper", "zookeeper-name")
 }
 
@@ -118,8 +118,7 @@ const limitReplicas = 5
 
 // replicasFlag adds the flag of how many copies a command makes. Check it with checkReplicas.
 func replicasFlag(fs *pflag.FlagSet, replicas *int) {
-	fs.IntVar(replicas, "replicas", 0, "copies of what this command creates in a NATS cluster (default 3 where it "+
-		"has them, else 1)")
+	fs.IntVar(replicas, "replicas", 0, "copies of what this command creates in a cluster (default 3 where it has them)")
 }
 
 func checkReplicas(replicas int) error { return cli.Within("replicas", replicas, 0, limitReplicas) }

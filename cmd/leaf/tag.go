@@ -56,12 +56,12 @@ func tagCommand(
 func newTagShowCmd() *cobra.Command {
 	var f cli.Client
 	return tagCommand(&f, &cobra.Command{
-		Use:     "show TAG",
-		Aliases: []string{"info"},
-		Short:   "Show a tag",
+		Use:               "show TAG",
+		ValidArgsFunction: f.CompleteTags(1),
+		Aliases:           []string{"info"},
+		Short:             "Show a tag",
 		Example: `  leaf tag show order
   leaf tag show order --json`,
-		ValidArgsFunction: f.CompleteTags(1),
 	}, "", func(s *cli.Session, tag string) (admin.TagRecord, error) { return s.Admin.Tag(s.Context(), tag) })
 }
 
@@ -69,10 +69,10 @@ func newTagSwitchCmd(verb, done string, paused bool, long string) *cobra.Command
 	var f cli.Client
 	return tagCommand(&f, &cobra.Command{
 		Use:               verb + " TAG",
+		ValidArgsFunction: f.CompleteTags(1),
 		Short:             strings.ToUpper(verb[:1]) + verb[1:] + " a tag",
 		Long:              long,
 		Example:           "  leaf tag " + verb + " order",
-		ValidArgsFunction: f.CompleteTags(1),
 	}, done+" %s; it is at %d\n", func(s *cli.Session, tag string) (admin.TagRecord, error) {
 		change := idspace.RulesChange{Paused: &paused}
 		return s.Admin.UpdateTag(s.Context(), admin.TagSpec{Tag: tag, RulesChange: change})
@@ -83,14 +83,14 @@ func newTagRmCmd() *cobra.Command {
 	var f cli.Client
 	var yes bool
 	cmd := tagCommand(&f, &cobra.Command{
-		Use:     "rm TAG",
-		Aliases: []string{"delete", "remove"},
-		Short:   "Delete a tag",
+		Use:               "rm TAG",
+		ValidArgsFunction: f.CompleteTags(1),
+		Aliases:           []string{"delete", "remove"},
+		Short:             "Delete a tag",
 		Long: `Delete a tag: requests for it are refused from now on. If you create a tag of that
 name again, it continues above the IDs of the deleted one.`,
 		Example: `  leaf tag rm order
   leaf tag rm order --yes`,
-		ValidArgsFunction: f.CompleteTags(1),
 	}, "deleted %s; its max_id was %d\n", func(s *cli.Session, tag string) (t admin.TagRecord, err error) {
 		if !yes {
 			if t, err = s.Admin.Tag(s.Context(), tag); err != nil {

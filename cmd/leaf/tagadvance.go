@@ -34,14 +34,12 @@ func newTagAdvanceCmd() *cobra.Command {
 	a := advances{Tags: []admin.TagAdvance{}, Missing: []admin.MissingTag{},
 		tagFailures: tagFailures{Failed: []failedTag{}}}
 	cmd := f.Command(&cobra.Command{
-		Use:   "advance [TAG...]",
-		Short: "Move tags above all IDs that are known to be in use",
-		Long: `Move max_id of tags above all IDs that are known to be in use: by the tag's record, by
-every generator that runs, and by the last refill event of the tag. It never moves
-max_id down, and it is safe to repeat.
-
-With --all it takes all tags, names those that have no record, and ends a loss of all
-tags. docs/operate.md says when to use it.`,
+		Use:               "advance [TAG...]",
+		ValidArgsFunction: f.CompleteTags(math.MaxInt),
+		Short:             "Move tags above all IDs that are known to be in use",
+		Long: `Move max_id of tags above all IDs that records, running generators and events know. It
+is safe to repeat. With --all it takes all tags, names those that have no record, and
+ends a loss of all tags. docs/operate.md says when to use it.`,
 		Example: `  leaf tag advance order
   leaf tag advance order --max-id 5000000
   leaf tag advance --all
@@ -60,13 +58,10 @@ tags. docs/operate.md says when to use it.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: f.CompleteTags(math.MaxInt),
 	}, a.run)
 	cmd.Flags().BoolVar(&a.all, "all", false, "all tags, and end a loss of all tags")
-	cmd.Flags().Int64Var(&maxID, "max-id", 0, "next `ID` of each tag, at least: all IDs that your services got "+
-		"are below")
-	cmd.Flags().StringSliceVar(&a.req.Without, "without", nil, "`NODE` that need not be heard, because its data folder "+
-		"is lost (repeatable)")
+	cmd.Flags().Int64Var(&maxID, "max-id", 0, "next `ID` of each tag, at least")
+	cmd.Flags().StringSliceVar(&a.req.Without, "without", nil, "`NODE` that need not be heard: its folder is lost")
 	return cmd
 }
 

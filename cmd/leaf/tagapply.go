@@ -47,10 +47,9 @@ func newTagApplyCmd() *cobra.Command {
 	cmd := f.Command(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Create and change the tags of a file",
-		Long: `Create the tags of a YAML file that do not exist, and change those that differ. What
-the file leaves out stays as it is, and "none" or 0 removes quota, outlast and limit. A
-max_id is never lowered, and no tag is deleted. The whole file is read first: if a line
-is wrong, nothing changes. docs/tags.md has the fields:
+		Long: `Create the tags of a YAML file that do not exist, and change those that differ. A
+max_id is never lowered, and no tag is deleted. If a line is wrong, nothing changes.
+docs/tags.md has the fields:
   tags:
     - {tag: order, step: 20000, quota: 1000/s}
     - {tag: invoice, order: strict, max_id: 7000001}`,

@@ -41,8 +41,7 @@ tag, whose MAX_ID is a number and no ID.`,
 		})
 	})
 	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
-	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags with `TEXT` anywhere in the name; upper and "+
-		"lower case differ")
+	cmd.Flags().StringVar(&req.Contains, "contains", "", "only tags with `TEXT` anywhere in the name")
 	return cmd
 }
 

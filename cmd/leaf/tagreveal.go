@@ -20,11 +20,11 @@ func newTagRevealCmd() *cobra.Command {
 	var f cli.Client
 	var ids []bus.ID
 	return f.Command(&cobra.Command{
-		Use:   "reveal TAG ID...",
-		Short: "Show the numbers of IDs of an opaque tag",
-		Long: `Show the numbers of IDs of an opaque tag, in the order of the IDs. An ID with the
-number 4711 is the 4711th of the tag, unless there were gaps. Each number of the domain
-has an ID: "leaf trace TAG ID" says whether a generator has claimed it.`,
+		Use:               "reveal TAG ID...",
+		ValidArgsFunction: f.CompleteTags(1),
+		Short:             "Show the numbers of IDs of an opaque tag",
+		Long: `Show the numbers of IDs of an opaque tag: the ID with the number 4711 is the 4711th of
+the tag, unless there were gaps. "leaf trace TAG ID" says whether it was claimed.`,
 		Example: `  leaf tag reveal gift 5813291046623847
   leaf tag reveal gift 5813291046623847 917264000351 --json`,
 		PreRunE: func(_ *cobra.Command, args []string) error {
@@ -37,7 +37,6 @@ has an ID: "leaf trace TAG ID" says whether a generator has claimed it.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: f.CompleteTags(1),
 	}, func(s *cli.Session, args []string) error {
 		numbers, err := s.Admin.RevealIDs(s.Context(), args[0], ids...)
 		if err != nil {

@@ -38,23 +38,19 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 		spec.Quota = &q
 		return err
 	})
-	fs.Func("burst", "`IDS` that may come at once after a pause, with --quota (default those of one second)",
-		func(text string) error {
-			burst, err := strconv.ParseInt(text, 10, 64)
-			if err == nil && burst < 1 {
-				err = errors.New("want 1 or more")
-			}
-			if spec.Quota == nil {
-				spec.Quota = new(idspace.Quota)
-			}
-			spec.Quota.Burst = burst
-			return err
-		})
-	fs.Func("outlast", "`TIME` that IDs in memory should last, such as 15m, or none: as --outlast of leaf serve",
-		func(text string) error {
-			spec.Outlast = new(idspace.Duration)
-			return spec.Outlast.UnmarshalText([]byte(text))
-		})
+	fs.Func("burst", "`IDS` that may come at once after a pause, with --quota", func(text string) (err error) {
+		if spec.Quota == nil {
+			spec.Quota = new(idspace.Quota)
+		}
+		if spec.Quota.Burst, err = strconv.ParseInt(text, 10, 64); err == nil && spec.Quota.Burst < 1 {
+			err = errors.New("want 1 or more")
+		}
+		return err
+	})
+	fs.Func("outlast", "`TIME` that IDs in memory should last, such as 15m, or none", func(text string) error {
+		spec.Outlast = new(idspace.Duration)
+		return spec.Outlast.UnmarshalText([]byte(text))
+	})
 	fs.Func("limit", "largest `ID`, such as 2147483647, or none", func(text string) error {
 		limit, err := idspace.ParseLimit(text)
 		spec.Limit = &limit
@@ -77,9 +73,7 @@ func newTagAddCmd() *cobra.Command {
 		Aliases: []string{"create"},
 		Short:   "Create a tag",
 		Long: `Create a tag. It starts at --max-id (default 1) with --step (default 1000). A tag
-that was deleted before continues above all IDs that it ever had.
-
-A tag keeps --order and --opaque for life, also after it was deleted: docs/clients.md.`,
+that was deleted before continues above all IDs that it ever had.`,
 		Example: `  leaf tag add order
   leaf tag add invoice --order strict
   leaf tag add pin --opaque=d12
@@ -112,18 +106,17 @@ func newTagSetCmd() *cobra.Command {
 	var f cli.Client
 	var spec admin.TagSpec
 	cmd := tagCommand(&f, &cobra.Command{
-		Use:     "set TAG",
-		Aliases: []string{"edit"},
-		Short:   "Change a tag",
+		Use:               "set TAG",
+		ValidArgsFunction: f.CompleteTags(1),
+		Aliases:           []string{"edit"},
+		Short:             "Change a tag",
 		Long: `Change a tag. When the command returns, the change is in force at every generator that
-is heard. A warning names those that are not. "none" removes quota, outlast or limit.
-docs/tags.md says what they do.`,
+is heard. docs/tags.md says what quota, outlast and limit do.`,
 		Example: `  leaf tag set order --max-id 5000000
   leaf tag set order --step 20000 --description 'orders of all shops'
   leaf tag set order --quota 1000/s --burst 5000
   leaf tag set order --outlast 1h
   leaf tag set order --quota none --limit 2147483647`,
-		ValidArgsFunction: f.CompleteTags(1),
 	}, "", func(s *cli.Session, tag string) (admin.TagRecord, error) {
 		spec.Tag = tag
 		return s.Admin.UpdateTag(s.Context(), spec)

@@ -24,8 +24,9 @@ func newTraceCmd() *cobra.Command {
 	var tag string // empty: a snowflake
 	var id bus.ID
 	cmd := &cobra.Command{
-		Use:   "trace TAG ID | --snowflake ID",
-		Short: "Show which generator claimed an ID",
+		Use:               "trace TAG ID | --snowflake ID",
+		ValidArgsFunction: f.CompleteTags(1),
+		Short:             "Show which generator claimed an ID",
 		Long: `Show which generator claimed an ID of a tag, when, in which range and why. For a
 snowflake, show which generator held its worker at its time.
 
@@ -38,7 +39,6 @@ exit status is 1. docs/operate.md#audit has the answers.`,
 			tag, id, err = traced(cmd, args)
 			return err
 		},
-		ValidArgsFunction: f.CompleteTags(1),
 	}
 	cmd.Flags().String("snowflake", "", "trace this snowflake `ID`")
 	return f.Command(cmd, func(s *cli.Session, _ []string) (err error) {

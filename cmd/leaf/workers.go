@@ -58,9 +58,8 @@ func newWorkersReleaseCmd() *cobra.Command {
 	cmd := f.Command(&cobra.Command{
 		Use:   "release WORKER",
 		Short: "Release a worker of a generator that is gone for good",
-		Long: fmt.Sprintf(`Release a worker before its reservation is over, because its generator is gone for
-good. Any other generator may take it %v later. docs/snowflakes.md says what
-uniqueness then rests on. It is refused until the generator was silent for 10s.`, snowflake.ReleaseMargin),
+		Long: `Release a worker before its reservation is over, because its generator is gone for
+good. docs/snowflakes.md says what uniqueness then rests on.`,
 		Example: `  leaf workers release 7
   leaf workers release 7 --yes --json`,
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
