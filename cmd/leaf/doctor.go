@@ -166,13 +166,8 @@ func printFindings(w io.Writer, found []finding, asJSON bool) error {
 		}
 		return cli.PrintJSON(w, diagnosis{worst, append([]finding{}, found...)})
 	}
-	colours := map[string]string{}
-	if cli.Colourful(w) {
-		colours = map[string]string{stateOK: cli.Green, stateWarning: cli.Yellow, stateProblem: cli.Red}
-	}
 	for _, f := range found {
-		state := cli.Colour(fmt.Sprintf("%-8s", f.State), colours[f.State])
-		if _, err := fmt.Fprintf(w, "%s %-20s %v\n", state, f.Check, f); err != nil {
+		if _, err := fmt.Fprintf(w, "%-8s %-20s %v\n", f.State, f.Check, f); err != nil {
 			return err
 		}
 	}

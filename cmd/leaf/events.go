@@ -101,7 +101,6 @@ func (f *eventsFlags) published(s *cli.Session) iter.Seq2[events.Event, error] {
 
 // show prints the events until they end.
 func show(s *cli.Session, all iter.Seq2[events.Event, error]) error {
-	colours := cli.Colourful(s.Out())
 	for e, err := range all {
 		switch {
 		case errors.Is(err, events.ErrNotAnEvent):
@@ -112,7 +111,7 @@ func show(s *cli.Session, all iter.Seq2[events.Event, error]) error {
 		case s.JSON:
 			err = cli.PrintJSON(s.Out(), e)
 		default:
-			_, err = fmt.Fprintln(s.Out(), eventLine(e, colours))
+			_, err = fmt.Fprintln(s.Out(), eventLine(e))
 		}
 		if err != nil {
 			return err
@@ -123,15 +122,7 @@ func show(s *cli.Session, all iter.Seq2[events.Event, error]) error {
 
 // eventLine is an event as one line for people, with the fields of its body in alphabetical order. What the line has
 // already is left out, and the configuration of a generator.
-func eventLine(e events.Event, colours bool) string {
-	kind, code := strings.TrimPrefix(e.Type, "leaf."), ""
-	switch {
-	case !colours:
-	case e.Severity == "alert":
-		code = cli.Red
-	case strings.HasSuffix(kind, ".recovered"):
-		code = cli.Green
-	}
+func eventLine(e events.Event) string {
 	var body map[string]json.RawMessage
 	_ = json.Unmarshal(e.Data, &body) // else there is nothing to show
 	var details []string
@@ -140,8 +131,6 @@ func eventLine(e events.Event, colours bool) string {
 			details = append(details, name+"="+value)
 		}
 	}
-	line := fmt.Sprintf("%s  %s  %-20s  %s", cli.TimeMS(e.Time),
-		cli.Colour(cli.Safe(fmt.Sprintf("%-5s  %-21s", e.Severity, kind)), code), cli.Safe(e.Key),
-		cli.Safe(strings.Join(details, " ")))
-	return strings.TrimRight(line, " ")
+	return cli.Safe(strings.TrimRight(fmt.Sprintf("%s  %-5s  %-21s  %-20s  %s", cli.TimeMS(e.Time), e.Severity,
+		strings.TrimPrefix(e.Type, "leaf."), e.Key, strings.Join(details, " ")), " "))
 }

@@ -30,26 +30,6 @@ func IsTerminal(stream any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// Colours of a terminal.
-const (
-	Red    = "\x1b[31m"
-	Yellow = "\x1b[33m"
-	Green  = "\x1b[32m"
-)
-
-// Colourful reports whether to write colours: to a terminal, unless NO_COLOR says otherwise.
-func Colourful(stream any) bool {
-	return IsTerminal(stream) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
-// Colour returns text in a colour; an empty one leaves it as it is.
-func Colour(text, colour string) string {
-	if colour == "" {
-		return text
-	}
-	return colour + text + "\x1b[0m"
-}
-
 // PrintJSON writes v as one line of JSON, with <, > and & as they are.
 func PrintJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
