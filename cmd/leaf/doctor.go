@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -120,7 +121,11 @@ func (d *doctor) examine(ctx context.Context, name string, check func(context.Co
 
 // failed is the finding of a check that failed. An error that says only that something does not answer needs advice.
 func failed(check string, err error) finding {
-	f := finding{Check: check, State: stateProblem, Found: err.Error()}
+	f := finding{State: stateProblem, Found: err.Error()}
+	if _, ofJetStream := errors.AsType[*jetstream.APIError](err); ofJetStream {
+		f = jetStreamFinding(err)
+	}
+	f.Check = check
 	if _, network := errors.AsType[net.Error](err); network || errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, allocator.ErrUnavailable) || errors.Is(err, nats.ErrTimeout) {
 		f.Fix = "see that it runs there, that no firewall is between, and that the address and the password are right, " +

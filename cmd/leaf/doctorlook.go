@@ -124,9 +124,9 @@ func (l look) streamFindings(before look) (all []finding) {
 			}
 			add(f, s.name)
 		default:
-			for _, why := range replicaLacks(s.info, before.stream(s.name)) {
-				add(finding{State: stateProblem, Found: why, Fix: "start the NATS server that is away, make room on its disk, " +
-					"or wait until its copy is complete"}, s.name)
+			if lacks := replicaLacks(s.info, before.stream(s.name)); len(lacks) > 0 {
+				add(finding{State: stateProblem, Found: strings.Join(lacks, ", "), Fix: "start the NATS servers that are away " +
+					"(more than half must run), make room on their disks, or wait until each copy is complete"}, s.name)
 			}
 		}
 	}

@@ -96,6 +96,9 @@ func await(
 			continue
 		}
 		text := why + ": no machine may stop yet"
+		if len(found) == 0 {
+			text += fmt.Sprintf(": nothing is wrong, but not yet for %v: give a longer --wait", settleFor)
+		}
 		for _, f := range found {
 			text += fmt.Sprintf("\n  %v", f)
 		}
