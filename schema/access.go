@@ -1,13 +1,17 @@
 package schema
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -15,19 +19,17 @@ import (
 // TLS names the files for TLS, as --tlsca, --tlscert and --tlskey do for NATS. With any of them connections use TLS.
 type TLS struct{ CA, Cert, Key string }
 
-// access is how the database is reached. DSN and files are read again for each new connection, so passwords and
-// certificates can be changed without a restart.
+// access makes connections with our settings. DSN and files are read again for each, so passwords and certificates can
+// be changed without a restart. It refuses a read-only server: privileged accounts could write there, and ranges that
+// they reserve on a replica would be reserved again on the primary. It refuses a database with another ID than the
+// owner's row had: the address may lead elsewhere, and not for all generators at the same time.
 type access struct {
-	cfg Config
+	cfg   Config
+	owner *atomic.Pointer[owner]
 
 	mu   sync.Mutex
 	last driver.Connector // from what was read last and was right
 	name string           // of the database
-}
-
-func newAccess(cfg Config) (*access, error) {
-	a := &access{cfg: cfg}
-	return a, a.read(cfg.DSN)
 }
 
 // read makes the connector of a DSN and of the files.
@@ -71,6 +73,79 @@ func (d *Database) Name() string {
 	d.access.mu.Lock()
 	defer d.access.mu.Unlock()
 	return d.access.name
+}
+
+var errElsewhere = errors.New("the address leads to another database than the installation's (see leaf_installation)")
+
+// Driver implements [driver.Connector].
+func (*access) Driver() driver.Driver { return mysql.MySQLDriver{} }
+
+// Connect implements [driver.Connector].
+func (a *access) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := a.again().Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.prepare(ctx, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// prepare applies the settings to a new connection, and checks where it leads.
+func (a *access) prepare(ctx context.Context, conn driver.Conn) error {
+	for _, statement := range []string{
+		settings,
+		"ROLLBACK", // an init_connect may have begun a transaction, of which all later statements would be a part
+		// A DSN could ask for dirty reads, or for a read-only session.
+		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE",
+	} {
+		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
+			return fmt.Errorf("the settings of the connection: %w", err)
+		}
+	}
+	answer, err := text(ctx, conn, askReadOnly)
+	if err == nil {
+		err = writable(answer)
+	}
+	want := a.owner.Load()
+	if err != nil || want == nil {
+		return err
+	}
+	answer, err = text(ctx, conn, "SELECT store FROM leaf_installation")
+	if err == io.EOF || err == nil && answer != want.Store {
+		return errElsewhere
+	}
+	return err
+}
+
+// text asks a question whose answer is one text; [io.EOF]: there is no row.
+func text(ctx context.Context, conn driver.Conn, question string) (string, error) {
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, question, nil)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	row := make([]driver.Value, 1)
+	if err := rows.Next(row); err != nil {
+		return "", err
+	}
+	answer, _ := row[0].([]byte)
+	return string(answer), rows.Close()
+}
+
+// askReadOnly asks the server whether it is read-only, as a text: numbers or
+// words, by the version.
+const askReadOnly = "SELECT CONCAT(@@global.read_only)"
+
+// writable is errReadOnly unless the answer says that the server is not.
+func writable(answer string) error {
+	switch strings.ToUpper(answer) {
+	case "0", "OFF":
+		return nil
+	}
+	return errReadOnly
 }
 
 // secure makes connections use TLS with these files. tls=skip-verify in the DSN then means: check the authority, but

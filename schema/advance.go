@@ -5,72 +5,87 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/uptrace/bun"
+
 	"github.com/leafbus/leafbus/allocator"
 )
 
-const (
-	// attempts bounds the statements of one Advance that match no row: one for the step that was expected, one for the
-	// last IDs, and one for a change meanwhile.
-	attempts = 3
-	// raiseRoom is how many ranges lie between what is known to be in use and max_id after it was moved up. Other
-	// generators may be about to claim ranges that they took before the database went back. Without the room, max_id
-	// would soon be found below those, and moved up a second time with a second alert.
-	raiseRoom = 8
-)
+// raiseRoom is how many ranges lie between what is known to be in use and max_id after it was moved up. Other
+// generators may be about to claim ranges that they took before the database went back. Without the room, max_id
+// would soon be found below those, and moved up a second time with a second alert.
+const raiseRoom = 8
 
 // Advance implements [allocator.Numbers]. It takes one statement if the row has the step that is expected.
 func (d *Database) Advance(
 	ctx context.Context, tag string, n, step, from int64,
 ) (r allocator.Range, now int64, err error) {
-	o, err := d.useFor(tag)
+	now = min(max(step, 1), allocator.LimitStep)
+	err = d.callFor(ctx, tag, func(o *opened) error {
+		if err := d.unfit.Load(); err != nil {
+			return *err
+		}
+		amount := max(n, now)
+		first, err := o.advance(ctx, o.db, tag, amount, now, from)
+		if err == nil && first == 0 {
+			first, amount, now, err = o.advanceLocked(ctx, tag, n, from)
+		}
+		r = allocator.Range{First: first, Last: first + amount - 1}
+		return err
+	})
 	if err != nil {
-		return r, 0, err
+		return allocator.Range{}, 0, err
 	}
-	if err := d.unfit.Load(); err != nil {
-		return r, 0, *err
-	}
-	if r, now, err = o.take(ctx, tag, n, min(max(step, 1), allocator.LimitStep), from); err != nil {
-		return allocator.Range{}, 0, d.explainOf(ctx, tag, err)
-	}
-	d.found()
 	return r, now, nil
 }
 
-// take moves max_id over a range. It returns the range and the step.
-func (o *opened) take(ctx context.Context, tag string, n, step, from int64) (r allocator.Range, now int64, err error) {
-	amount := max(n, step)
-	for range attempts {
-		first, err := o.advance(ctx, tag, amount, step, from)
-		if err != nil {
-			return r, 0, err
-		}
-		if first > 0 {
-			return allocator.Range{First: first, Last: first + amount - 1}, step, nil
-		}
-		row, err := o.find(ctx, tag)
-		if err != nil {
-			return r, 0, err
+// advanceLocked moves max_id over a range of a row with another step than was expected, or with too few IDs left for
+// it. It returns the range and the step. A max_id below from is moved up, and no range is taken.
+func (o *opened) advanceLocked(ctx context.Context, tag string, n, from int64) (first, amount, step int64, err error) {
+	var moved error
+	err = o.db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
+		row, err := o.lock(ctx, tx, tag)
+		switch {
+		case err != nil:
+			return err
+		case row.BizTag == "":
+			return allocator.ErrUnknownTag
+		case row.check() != nil:
+			return row.check()
 		}
 		step = row.Step
+		row.MaxID = max(row.MaxID, 1)
+		amount = max(n, step)
 		if row.MaxID < from {
-			if err := o.raise(ctx, tag, row.MaxID, from, max(n, step)); err != nil {
-				return r, 0, err
+			moved = &allocator.AdvancedError{Tag: tag, Got: row.MaxID, Seen: from}
+			to := from
+			if amount < (math.MaxInt64-from)/(2*raiseRoom) { // not where it would use up the last IDs
+				to += raiseRoom * amount
 			}
-			row.MaxID = from // at least: another generator has raised it, or a replica answered
+			_, err := tx.ExecContext(ctx, "UPDATE ?alloc SET max_id = GREATEST(max_id, ?) WHERE "+named, to, tag, tag)
+			return err
 		}
 		left := math.MaxInt64 - row.MaxID
 		if left < n {
-			return r, 0, fmt.Errorf("%w: the database has %d IDs of %s left", allocator.ErrExhausted, left, tag)
+			return fmt.Errorf("%w: the database has %d IDs of %s left", allocator.ErrExhausted, left, tag)
 		}
-		amount = min(max(n, step), left)
+		amount = min(amount, left)
+		if first, err = o.advance(ctx, tx, tag, amount, step, from); err == nil && first == 0 {
+			err = fmt.Errorf("the database did not change the row of %s; does %s have a trigger by now?", tag, o.table)
+		}
+		return err
+	})
+	if err == nil {
+		err = moved
 	}
-	return r, 0, fmt.Errorf("%w: the row of %s was changed", allocator.ErrConflict, tag)
+	return first, amount, step, err
 }
 
 // advance moves max_id by amount and returns where it was; 0: no row matched. It moves none that is below from.
-func (o *opened) advance(ctx context.Context, tag string, amount, step, from int64) (first int64, err error) {
+func (o *opened) advance(
+	ctx context.Context, db bun.IDB, tag string, amount, step, from int64,
+) (first int64, err error) {
 	// As plain text: building it would take a tenth of the time of the whole.
-	result, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, 1) + ?) WHERE "+named+
+	result, err := db.ExecContext(ctx, "UPDATE ?alloc SET max_id = LAST_INSERT_ID(GREATEST(max_id, 1) + ?) WHERE "+named+
 		" AND step = ? AND max_id >= 0 AND GREATEST(max_id, 1) BETWEEN ? AND ?",
 		amount, tag, tag, step, from, math.MaxInt64-amount)
 	if err != nil {
@@ -90,22 +105,4 @@ func (o *opened) advance(ctx context.Context, tag string, amount, step, from int
 			"does %s have a trigger by now?", affected, tag, end, amount, o.table)
 	}
 	return end - amount, nil
-}
-
-// raise moves max_id up to from or above, where it was below when it was read. It returns nil if the statement
-// changed nothing. amount is the length of a range.
-func (o *opened) raise(ctx context.Context, tag string, was, from, amount int64) error {
-	to := from
-	if amount < (math.MaxInt64-from)/(2*raiseRoom) { // not where it would use up the last IDs
-		to += raiseRoom * amount
-	}
-	result, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = ? WHERE "+named+" AND max_id < ?", to, tag, tag, from)
-	if err != nil {
-		return err
-	}
-	affected, err := result.RowsAffected()
-	if err == nil && affected > 0 {
-		err = &allocator.AdvancedError{Tag: tag, Got: was, Seen: from}
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -12,26 +13,16 @@ import (
 
 // Check implements [allocator.Numbers]. Nothing is taken from a table that it found unfit.
 func (d *Database) Check(ctx context.Context) error {
-	o, err := d.use()
-	if err != nil {
-		return err
-	}
-	var answer string
-	err = o.db.NewRaw(askReadOnly).Scan(ctx, &answer)
-	if err == nil {
-		err = writable(answer)
-	}
-	if err == nil {
-		err = d.checkOwner(ctx, o)
-	}
-	if err == nil {
-		err = d.checkTable(ctx, o)
-	}
-	if err != nil {
-		return d.explain(ctx, err)
-	}
-	d.found()
-	return nil
+	return d.call(ctx, "", func(o *opened) error {
+		var answer string
+		if err := o.db.NewRaw(askReadOnly).Scan(ctx, &answer); err != nil {
+			return err
+		}
+		if err := cmp.Or(writable(answer), d.checkOwner(ctx, o)); err != nil {
+			return err
+		}
+		return d.checkTable(ctx, o)
+	})
 }
 
 // checkTable looks whether the table of the tags was altered.
@@ -70,20 +61,18 @@ func (l *layout) refuse() error {
 func (l *layout) flaw(format string, a ...any) { l.flaws = append(l.flaws, fmt.Sprintf(format, a...)) }
 
 const askTable = `SELECT t.table_name AS name, t.table_type AS kind, COALESCE(t.engine, '') AS engine,
-	COALESCE(e.transactions, '') = 'YES' AS transactions,
 	(SELECT COUNT(*) FROM information_schema.triggers
 		WHERE event_object_schema = DATABASE() AND event_object_table = ?0 AND event_manipulation = 'UPDATE') > 0 AS triggers,
 	(SELECT COUNT(*) FROM (SELECT index_name FROM information_schema.statistics
 		WHERE table_schema = DATABASE() AND table_name = ?0 GROUP BY index_name
 		HAVING MAX(non_unique) = 0 AND COUNT(*) = 1 AND LOWER(MIN(column_name)) = 'biz_tag') AS of_tag) > 0 AS unique_tag
-	FROM information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine
-	WHERE t.table_schema = DATABASE() AND t.table_name = ?0`
+	FROM information_schema.tables t WHERE t.table_schema = DATABASE() AND t.table_name = ?0`
 
 // inspect looks at the table of the tags, and names all that makes it unfit.
 func inspect(ctx context.Context, db bun.IDB, name string) (l layout, err error) {
 	var table struct {
-		Name, Kind, Engine                string
-		Transactions, Triggers, UniqueTag bool
+		Name, Kind, Engine  string
+		Triggers, UniqueTag bool
 	}
 	if err := db.NewRaw(askTable, name).Scan(ctx, &table); err != nil {
 		return l, err
@@ -95,8 +84,8 @@ func inspect(ctx context.Context, db bun.IDB, name string) (l layout, err error)
 	}
 	if table.Kind != "BASE TABLE" {
 		l.flaw("it is a %s; it must be a table", strings.ToLower(table.Kind))
-	} else if !table.Transactions {
-		l.flaw("its engine %s has no transactions, so a crash could bring IDs back; ALTER TABLE %s ENGINE=InnoDB",
+	} else if table.Engine != "InnoDB" {
+		l.flaw("its engine %s may have no transactions, so a crash could bring IDs back; ALTER TABLE %s ENGINE=InnoDB",
 			table.Engine, l.table)
 	}
 	if table.Triggers {

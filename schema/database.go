@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"sync"
 	"sync/atomic"
 
 	"github.com/uptrace/bun"
@@ -31,8 +30,7 @@ type Config struct {
 	// Reread returns the DSN again for each new connection; nil: it does not change.
 	Reread func() (string, error)
 	TLS    TLS
-	// Table is the table of the tags. Default: DefaultTable; then the log warns of other tables that may be meant.
-	Table string
+	Table  string // of the tags. Default: DefaultTable
 	// Check makes Open create nothing: it refuses where a table is missing.
 	Check bool
 	Log   *slog.Logger // default: slog.Default
@@ -42,17 +40,13 @@ type Config struct {
 // [Database.Open] has returned without an error, its methods return [allocator.ErrUnavailable].
 type Database struct {
 	cfg    Config
-	named  bool // the table was chosen by its name
 	access *access
 	pool   *sql.DB
-	fit    atomic.Pointer[opened] // once it was examined
-	open   atomic.Bool            // Open has succeeded
 
-	caseless atomic.Bool           // the names of tables ignore letters' case
-	similar  sync.Once             // the log has tables that may be meant
-	owner    atomic.Pointer[owner] // nil: it is not known to be this installation's
-	away     atomic.Pointer[error] // why the last call failed; nil: it did not
-	unfit    atomic.Pointer[error] // why the table cannot be used since it was altered; nil: it can
+	fit   atomic.Pointer[opened] // nil: it is not open
+	owner atomic.Pointer[owner]  // nil: it is not known to be this installation's
+	away  atomic.Pointer[error]  // why the last call failed; nil: it did not
+	unfit atomic.Pointer[error]  // why the table cannot be used since it was altered; nil: it can
 }
 
 // opened is what is known of a database that was found fit.
@@ -66,18 +60,20 @@ var _ allocator.Numbers = (*Database)(nil)
 // New returns a database that is not open. An error says that the DSN cannot be used; it does not quote it.
 func New(cfg Config) (*Database, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
-	named := cfg.Table != ""
 	cfg.Table = cmp.Or(cfg.Table, DefaultTable)
 	if !tableName.MatchString(cfg.Table) {
 		return nil, fmt.Errorf("%q cannot be the name of a table: want up to 64 of [A-Za-z0-9_$], without the "+
 			"database, which the DSN names", cfg.Table)
 	}
-	way, err := newAccess(cfg)
-	if err != nil {
+	d := &Database{cfg: cfg}
+	d.access = &access{cfg: cfg, owner: &d.owner}
+	if err := d.access.read(cfg.DSN); err != nil {
 		return nil, err
 	}
-	d := &Database{cfg: cfg, named: named, access: way}
-	d.pool = connect(way, &d.owner)
+	d.pool = sql.OpenDB(d.access)
+	d.pool.SetMaxOpenConns(maxConns)
+	d.pool.SetMaxIdleConns(maxConns)
+	d.pool.SetConnMaxLifetime(connLifetime)
 	return d, nil
 }
 
@@ -88,10 +84,10 @@ func (d *Database) Close() error { return d.pool.Close() }
 // missing tables, and changes no existing one. It may be called until it succeeds, and
 // after; an error that matches [allocator.ErrRefused] will stay.
 func (d *Database) Open(ctx context.Context) error {
-	_, err := d.examine(ctx, false)
-	if err == nil {
-		d.open.Store(true)
+	if d.fit.Load() != nil {
+		return nil
 	}
+	_, err := d.Migrate(ctx)
 	return err
 }
 
@@ -117,21 +113,26 @@ func (d *Database) renew() {
 	d.pool.SetMaxIdleConns(maxConns)
 }
 
-// use returns the database for a call, if it can be used.
-func (d *Database) use() (*opened, error) {
-	if !d.open.Load() {
-		return nil, fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable)
+// callFor is call for one tag. bun would leave a NUL out of a name, and mean another tag.
+func (d *Database) callFor(ctx context.Context, tag string, f func(*opened) error) error {
+	if err := idspace.CheckTag(tag); err != nil {
+		return err
 	}
-	if err := d.Err(); errors.Is(err, allocator.ErrRefused) {
-		return nil, err
-	}
-	return d.fit.Load(), nil
+	return d.call(ctx, tag, f)
 }
 
-// useFor is use for a call about one tag. bun would leave a NUL out of a name, and mean another tag.
-func (d *Database) useFor(tag string) (*opened, error) {
-	if err := idspace.CheckTag(tag); err != nil {
-		return nil, err
+// call calls f with the database, if that can be used, and explains what f returns. tag is empty if it is about all.
+func (d *Database) call(ctx context.Context, tag string, f func(*opened) error) error {
+	o := d.fit.Load()
+	if o == nil {
+		return fmt.Errorf("%w: the MySQL database has not been reached yet", allocator.ErrUnavailable)
 	}
-	return d.use()
+	if err := d.Err(); errors.Is(err, allocator.ErrRefused) {
+		return err
+	}
+	if err := f(o); err != nil {
+		return d.explain(ctx, tag, err)
+	}
+	d.found()
+	return nil
 }

@@ -1,17 +1,10 @@
 package schema
 
 import (
-	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -54,11 +47,9 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	}
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
-		// Other errors of the driver quote what it took for an address or a value.
-		if !strings.HasPrefix(err.Error(), "invalid DSN: ") {
-			err = errors.New(unreadable(dsn))
-		}
-		return nil, fmt.Errorf("%w; want user:password@tcp(host:3306)/database", err)
+		// Most errors of the driver quote what it took for an address or a value.
+		return nil, errors.New("the DSN has an address or a parameter that cannot be read; want " +
+			"user:password@tcp(host:3306)/database?parameter=value")
 	}
 	for key, value := range cfg.Params { // the driver puts them into a SET unchanged
 		for _, name := range []string{"sql_log_bin", "wsrep_on"} {
@@ -83,116 +74,4 @@ func parse(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	// At level Debug: the error that follows says the same.
 	cfg.Logger = slog.NewLogLogger(log.With("from", "the MySQL driver").Handler(), slog.LevelDebug)
 	return cfg, cfg.Apply(mysql.Charset("utf8mb4", ""))
-}
-
-// driverParams are the parameters that the driver itself may find unreadable.
-var driverParams = []string{
-	"allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords",
-	"checkConnLiveness", "clientFoundRows", "columnsWithAlias", "compress", "connectionAttributes", "interpolateParams",
-	"loc", "maxAllowedPacket", "multiStatements", "parseTime", "readTimeout", "rejectReadOnly", "serverPubKey",
-	"timeout", "timeTruncate", "tls", "writeTimeout",
-}
-
-// unreadable says what the driver cannot read of a DSN, without quoting a value.
-func unreadable(dsn string) string {
-	_, params, _ := strings.Cut(dsn[strings.LastIndex(dsn, "/")+1:], "?")
-	for param := range strings.SplitSeq(params, "&") {
-		name, _, _ := strings.Cut(param, "=")
-		// Another name may be a part of a password.
-		if _, err := mysql.ParseDSN("/?" + param); err != nil && slices.Contains(driverParams, name) {
-			return "the DSN's parameter " + strconv.Quote(name) + " has a value that cannot be read"
-		}
-	}
-	return "the DSN has an address or a parameter that cannot be read"
-}
-
-// connect returns a pool of connections. It makes none yet.
-func connect(a *access, owner *atomic.Pointer[owner]) *sql.DB {
-	db := sql.OpenDB(connector{a, owner})
-	db.SetMaxOpenConns(maxConns)
-	db.SetMaxIdleConns(maxConns)
-	db.SetConnMaxLifetime(connLifetime)
-	return db
-}
-
-// connector makes connections with our settings. It refuses a read-only server:
-// privileged accounts could write there, and ranges that they reserve on a replica would
-// be reserved again on the primary. It refuses a database with another ID than the owner's row had:
-// the address may lead elsewhere, and not for all generators at the same time.
-type connector struct {
-	*access
-	owner *atomic.Pointer[owner]
-}
-
-var errElsewhere = errors.New("the address leads to another database than the installation's (see leaf_installation)")
-
-// Driver implements [driver.Connector].
-func (connector) Driver() driver.Driver { return mysql.MySQLDriver{} }
-
-// Connect implements [driver.Connector].
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	conn, err := c.again().Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.prepare(ctx, conn); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
-}
-
-// prepare applies the settings to a new connection, and checks where it leads.
-func (c connector) prepare(ctx context.Context, conn driver.Conn) error {
-	for _, statement := range []string{
-		settings,
-		"ROLLBACK", // an init_connect may have begun a transaction, of which all later statements would be a part
-		// A DSN could ask for dirty reads, or for a read-only session.
-		"SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ WRITE",
-	} {
-		if _, err := conn.(driver.ExecerContext).ExecContext(ctx, statement, nil); err != nil {
-			return fmt.Errorf("the settings of the connection: %w", err)
-		}
-	}
-	answer, err := text(ctx, conn, askReadOnly)
-	if err == nil {
-		err = writable(answer)
-	}
-	want := c.owner.Load()
-	if err != nil || want == nil {
-		return err
-	}
-	answer, err = text(ctx, conn, "SELECT store FROM leaf_installation")
-	if err == io.EOF || err == nil && answer != want.Store {
-		return errElsewhere
-	}
-	return err
-}
-
-// text asks a question whose answer is one text; [io.EOF]: there is no row.
-func text(ctx context.Context, conn driver.Conn, question string) (string, error) {
-	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, question, nil)
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	row := make([]driver.Value, 1)
-	if err := rows.Next(row); err != nil {
-		return "", err
-	}
-	answer, _ := row[0].([]byte)
-	return string(answer), rows.Close()
-}
-
-// askReadOnly asks the server whether it is read-only, as a text: numbers or
-// words, by the version.
-const askReadOnly = "SELECT CONCAT(@@global.read_only)"
-
-// writable is errReadOnly unless the answer says that the server is not.
-func writable(answer string) error {
-	switch strings.ToUpper(answer) {
-	case "0", "OFF":
-		return nil
-	}
-	return errReadOnly
 }

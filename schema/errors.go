@@ -16,6 +16,7 @@ import (
 const (
 	errNoColumn  = 1054
 	errDuplicate = 1062
+	errNoDefault = 1364
 	errDenied    = 1142
 	errLockWait  = 1205
 	errOption    = 1290 // --read-only
@@ -43,26 +44,22 @@ func undone(err error) bool {
 }
 
 // explain turns an error of the database into one of the allocator's, if it is not one already. It notes
-// for [Database.Err] that the database is unavailable or was refused.
-func (d *Database) explain(ctx context.Context, err error) error {
-	if err = d.meaning(ctx, err); errors.Is(err, allocator.ErrRefused) ||
+// for [Database.Err] that the database is unavailable or was refused. What the server has undone of a statement about
+// one tag is no outage.
+func (d *Database) explain(ctx context.Context, tag string, err error) error {
+	switch {
+	case tag != "" && number(err) == errLockWait:
+		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB "+
+			"STATUS names it): %w",
+			allocator.ErrLocked, tag, d.cfg.Table, err)
+	case tag != "" && undone(err):
+		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
+	}
+	if err = d.meaning(ctx, err); errors.Is(err, allocator.ErrRefused) && d.fit.Load() != nil || // else it may be repaired
 		errors.Is(err, allocator.ErrUnavailable) && !errors.Is(d.Err(), allocator.ErrRefused) {
 		d.away.Store(&err)
 	}
 	return err
-}
-
-// explainOf is explain for a statement about one tag. What the server has undone is no outage.
-func (d *Database) explainOf(ctx context.Context, tag string, err error) error {
-	switch {
-	case number(err) == errLockWait:
-		return fmt.Errorf("%w: in MySQL a transaction holds the row of %s in %s, or the table (SHOW ENGINE INNODB "+
-			"STATUS names it): %w",
-			allocator.ErrLocked, tag, d.cfg.Table, err)
-	case undone(err):
-		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
-	}
-	return d.explain(ctx, err)
 }
 
 func (d *Database) meaning(ctx context.Context, err error) error {
@@ -75,7 +72,7 @@ func (d *Database) meaning(ctx context.Context, err error) error {
 		}
 	}
 	switch number(err) {
-	case 1264, 1366, 1364, 1406: // a number, a text not in the character set, a column without a default, a long text
+	case 1264, 1366, errNoDefault, 1406: // a number, a text not in the character set, a column without a default, a long text
 		return fmt.Errorf("%w: it does not fit the columns of %s: %w", idspace.ErrBadValue, d.cfg.Table, err)
 	case errOption, 1792, 1836, 1874: // the server, a transaction, a mode, the engine
 		err = fmt.Errorf("%w: %w", errReadOnly, err)

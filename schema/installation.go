@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/uptrace/bun"
 
@@ -28,7 +27,10 @@ type owner struct {
 // used that leads to another one from then on. Call it before [Database.Open], so that nothing is
 // served from a database whose owner is not known.
 func (d *Database) Claim(ctx context.Context, installation string, first bool) (of, id string, err error) {
-	o, err := d.examine(ctx, !first)
+	o := d.fit.Load()
+	if o == nil {
+		o, _, err = d.migrate(ctx, !first)
+	}
 	if errors.Is(err, errNoOwner) {
 		return "", "", nil
 	}
@@ -45,7 +47,7 @@ func (d *Database) Claim(ctx context.Context, installation string, first bool) (
 		}
 	}
 	if err != nil {
-		return "", "", d.explain(ctx, err)
+		return "", "", d.explain(ctx, "", err)
 	}
 	if have.Installation == installation {
 		d.owner.Store(&have)
@@ -76,36 +78,19 @@ func (o *opened) claim(ctx context.Context, want owner) error {
 	return err
 }
 
-// restoring is how long a restore may take from the table leaf_installation to its row.
-const restoring = 2 * time.Second
-
-// checkOwner makes sure that the database has the owner that it had. Where ours
-// was removed, over a connection that is known to lead here, it is written again,
-// before somebody else claims the database and takes our workers.
+// checkOwner makes sure that the database has the owner that it had. A row that is gone may come back: a restore makes
+// the table before it writes the row.
 func (d *Database) checkOwner(ctx context.Context, o *opened) error {
 	had := d.owner.Load()
 	if had == nil {
 		return nil // one that nobody claims
 	}
 	now, err := o.owner(ctx)
-	if errors.Is(err, sql.ErrNoRows) {
-		// A restore creates the table before it writes the row, and ends where that is there already.
-		select {
-		case <-time.After(restoring):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		now, err = o.owner(ctx)
-	}
-	if errors.Is(err, sql.ErrNoRows) {
-		d.cfg.Log.Error("the database has lost the row of leaf_installation: was it emptied, or restored? It is " +
-			"written again")
-		if err := o.claim(ctx, *had); err != nil {
-			return err
-		}
-		now, err = o.owner(ctx)
-	}
-	if err == nil && now != *had {
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		err = fmt.Errorf("%w: the database has lost the row of leaf_installation: was it emptied, or is it being restored? "+
+			"If it is the right one: %s", allocator.ErrUnavailable, d.Repair(had.Installation, had.Store))
+	case err == nil && now != *had:
 		err = fmt.Errorf("%w: the database was %s of installation %s, and is %s of installation %s now: was it "+
 			"emptied, or restored?",
 			allocator.ErrRefused, had.Store, had.Installation, now.Store, now.Installation)

@@ -65,188 +65,120 @@ func SQL(alloc string) string {
 	return b.String()
 }
 
-// Migrate does the work of [Database.Open], and returns the tables that it created. It
-// refuses an account that lacks a right of administration, even if it can serve IDs.
+// Migrate does the work of [Database.Open], and returns the tables that it created.
 func (d *Database) Migrate(ctx context.Context) (created []string, err error) {
-	if created, err = d.migrate(ctx, false); err != nil {
-		return created, err
+	o, created, err := d.migrate(ctx, false)
+	if err == nil {
+		d.fit.Store(o)
+		d.found()
 	}
-	if right := d.lacking(ctx); right != "" {
-		return created, fmt.Errorf("%w: the account may not %s; it needs SELECT, INSERT, UPDATE and DELETE on %s, "+
-			"leaf_mark and leaf_installation",
-			allocator.ErrRefused, right, d.cfg.Table)
-	}
-	return created, nil
+	return created, err
 }
 
 // errNoOwner: the database has no table leaf_installation.
 var errNoOwner = errors.New("the database has no owner")
 
-// examine returns the database that was found fit, now or before. One that must
-// have an owner and has none stays as it is: the error is errNoOwner.
-func (d *Database) examine(ctx context.Context, owned bool) (*opened, error) {
-	if o := d.fit.Load(); o != nil {
-		return o, nil
-	}
-	_, err := d.migrate(ctx, owned)
-	return d.fit.Load(), err
-}
-
-func (d *Database) migrate(ctx context.Context, owned bool) (created []string, err error) {
+// migrate examines the database, and creates the tables that are missing. One that
+// must have an owner and has none stays as it is: the error is errNoOwner.
+func (d *Database) migrate(ctx context.Context, owned bool) (o *opened, created []string, err error) {
 	// First: bun asks for the version without a context.
 	err = d.pool.PingContext(ctx)
 	switch number(err) {
 	case 1193, 1231, 1232:
-		return nil, fmt.Errorf("%w: the server does not accept a parameter of the DSN: %w", allocator.ErrRefused, err)
+		return nil, nil, fmt.Errorf("%w: the server does not accept a parameter of the DSN: %w", allocator.ErrRefused, err)
 	}
 	if err != nil {
-		return nil, d.explain(ctx, err)
+		return nil, nil, d.explain(ctx, "", err)
 	}
-	o := &opened{db: bun.NewDB(d.pool, mysqldialect.New()).WithNamedArg("alloc", bun.Ident(d.cfg.Table))}
-	names, err := d.missing(ctx, o.db)
+	o = &opened{
+		db:     bun.NewDB(d.pool, mysqldialect.New()).WithNamedArg("alloc", bun.Ident(d.cfg.Table)),
+		layout: layout{table: d.cfg.Table, description: "description"}, // of one that is created
+	}
+	missing, err := d.missing(ctx, o)
+	switch {
+	case err == nil && owned && slices.Contains(missing, "leaf_installation"):
+		return nil, nil, errNoOwner
+	case err == nil && len(missing) > 0 && d.cfg.Check:
+		err = fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them",
+			allocator.ErrRefused, strings.Join(missing, ", "))
+	case err == nil:
+		err = d.create(ctx, o.db, missing)
+	}
+	if err == nil {
+		err = d.mayChange(ctx, o.db)
+	}
 	if err != nil {
-		return nil, d.explain(ctx, err)
+		return nil, nil, d.explain(ctx, "", err)
 	}
-	isOwned := !slices.Contains(names, "leaf_installation")
-	if owned && !isOwned {
-		return nil, errNoOwner
-	}
-	if isOwned {
-		if err := d.checkName(ctx, o); err != nil {
-			return nil, d.explain(ctx, err)
-		}
-	}
-	if !slices.Contains(names, "leaf_mark") {
-		if err := checkMarks(ctx, o.db); err != nil {
-			return nil, d.explain(ctx, err)
-		}
-	}
-	if slices.Contains(names, d.cfg.Table) {
-		o.layout = layout{table: d.cfg.Table, description: "description"}
-	} else { // before a table is created beside one that cannot be used
-		if o.layout, err = inspect(ctx, o.db, d.cfg.Table); err != nil {
-			return nil, d.explain(ctx, err)
-		}
-		if err := o.refuse(); err != nil {
-			return nil, err
-		}
-	}
-	if len(names) > 0 && d.cfg.Check {
-		return nil, fmt.Errorf("%w: tables are missing in the database (%s); `leaf migrate` creates them",
-			allocator.ErrRefused, strings.Join(names, ", "))
-	}
-	if err := d.create(ctx, o.db, names); err != nil {
-		return nil, d.explain(ctx, err)
-	}
-	// This changes nothing, but needs the right to.
-	if _, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET max_id = max_id WHERE biz_tag IS NULL"); err != nil {
-		return names, d.explain(ctx, fmt.Errorf("table %s cannot be written: %w", o.table, err))
-	}
-	d.checkFlush(ctx, o.db)
-	d.fit.Store(o)
-	d.found()
-	return names, nil
+	return o, missing, nil
 }
 
-// checkFlush warns of a server that can lose what it has confirmed. Where there is a binary log, a crash undoes what
-// the log has not on disk.
-func (d *Database) checkFlush(ctx context.Context, db bun.IDB) {
-	for _, setting := range []struct{ name, ask string }{
-		{"innodb_flush_log_at_trx_commit", "SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)"},
-		{"sync_binlog", "SELECT IF(@@global.log_bin, CONCAT(@@global.sync_binlog), '1')"},
+// mayChange finds rights that the account lacks, and tables of another version. It changes no row.
+func (d *Database) mayChange(ctx context.Context, db bun.IDB) error {
+	for _, statement := range []string{
+		"UPDATE ?alloc SET max_id = max_id WHERE biz_tag IS NULL",
+		"INSERT INTO ?alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM ?alloc WHERE biz_tag IS NULL",
+		"DELETE FROM ?alloc WHERE biz_tag IS NULL",
+		"INSERT INTO leaf_mark (biz_tag, mark, kind) SELECT biz_tag, mark, kind FROM leaf_mark WHERE biz_tag IS NULL",
+		"UPDATE leaf_mark SET mark = mark WHERE biz_tag IS NULL",
+		"INSERT INTO leaf_installation (id, store, alloc) SELECT id, store, alloc FROM leaf_installation WHERE id IS NULL",
 	} {
-		var value string
-		if err := db.NewRaw(setting.ask).Scan(ctx, &value); err == nil && value != "1" {
-			d.cfg.Log.Warn("the MySQL server confirms writes before they are synced to disk: a crash of its machine can "+
-				"set it back",
-				setting.name, value, "fix", "set "+setting.name+" to 1")
+		_, err := db.ExecContext(ctx, statement)
+		if n := number(err); err != nil && n != errNoDefault { // which the description may lack; Add gives it a value
+			return fmt.Errorf("table %s, leaf_mark or leaf_installation cannot be written: %w", d.cfg.Table, err)
 		}
 	}
+	return nil
 }
 
-// checkMarks refuses a table of marks that another version made.
-func checkMarks(ctx context.Context, db bun.IDB) error {
-	have, err := columns(ctx, db, "leaf_mark")
-	for _, name := range []string{"biz_tag", "mark", "kind"} {
-		if _, ok := have[name]; !ok && err == nil {
-			err = fmt.Errorf("%w: the table leaf_mark is of another version, without the column %s: give another database, or "+
-				"RENAME TABLE leaf_mark TO leaf_mark_before, run `leaf migrate`, and take over how far deleted tags were: "+
-				"INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, GREATEST(floor, max_id) FROM leaf_mark_before",
-				allocator.ErrRefused, name)
+// missing returns the names of the missing tables. It refuses those that cannot be used, before a table is created
+// beside them, and a database where the name of one differs only in letters' case: that is probably the table, and a
+// second one would begin at 1.
+func (d *Database) missing(ctx context.Context, o *opened) (names []string, err error) {
+	var existing []string
+	var caseless bool
+	err = o.db.NewRaw(`SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()
+		AND LOWER(table_name) IN ('leaf_mark', 'leaf_installation', LOWER(?))`, d.cfg.Table).Scan(ctx, &existing)
+	if err == nil {
+		err = o.db.NewRaw("SELECT @@lower_case_table_names > 0").Scan(ctx, &caseless)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tables(d.cfg.Table) {
+		i := slices.IndexFunc(existing, func(name string) bool { return strings.EqualFold(name, t.name) })
+		switch {
+		case i < 0:
+			names = append(names, t.name)
+		case caseless || slices.Contains(existing, t.name):
+		default:
+			return nil, fmt.Errorf("%w: the database has no table %[2]s but a table %[3]s: RENAME TABLE %[3]s TO %[2]s. If it "+
+				"has the tags, you can also give --mysql-table %[3]s", allocator.ErrRefused, t.name, existing[i])
 		}
 	}
-	return err
+	if !slices.Contains(names, "leaf_installation") {
+		err = d.checkName(ctx, o, caseless)
+	}
+	if err == nil && !slices.Contains(names, d.cfg.Table) {
+		if o.layout, err = inspect(ctx, o.db, d.cfg.Table); err == nil {
+			err = o.refuse()
+		}
+	}
+	return names, err
 }
 
-// checkName refuses another table than the installation uses: it would begin at 1.
-func (d *Database) checkName(ctx context.Context, o *opened) error {
+// checkName refuses another table of tags than the installation uses: it would begin at 1.
+func (d *Database) checkName(ctx context.Context, o *opened, caseless bool) error {
 	have, err := o.owner(ctx)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
-	case number(err) == errNoColumn:
-		err = fmt.Errorf("%w: the table leaf_installation is of another version: give another database, or drop the "+
-			"table and make it as `leaf migrate --print` has it: %w",
-			allocator.ErrRefused, err)
-	case err == nil && !d.same(have.Alloc, d.cfg.Table):
+	case err == nil && have.Alloc != d.cfg.Table && !(caseless && strings.EqualFold(have.Alloc, d.cfg.Table)):
 		err = fmt.Errorf("%w: installation %s keeps its tags in the table %s of this database, not in %s: give "+
 			"--mysql-table %[3]s",
 			allocator.ErrRefused, have.Installation, have.Alloc, d.cfg.Table)
 	}
 	return err
-}
-
-// missing returns the names of the missing tables. It refuses a database where the name of one differs only in
-// letters' case: that is probably the table, and a second one would begin at 1.
-func (d *Database) missing(ctx context.Context, db bun.IDB) (names []string, err error) {
-	var existing []string
-	err = db.NewRaw(`SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()
-		AND (LOWER(table_name) LIKE 'leaf\_%' OR LOWER(table_name) LIKE '%leaf\_alloc' OR LOWER(table_name) = LOWER(?))`,
-		d.cfg.Table).Scan(ctx, &existing)
-	if err != nil {
-		return nil, err
-	}
-	var caseless bool
-	if err := db.NewRaw("SELECT @@lower_case_table_names > 0").Scan(ctx, &caseless); err != nil {
-		return nil, err
-	}
-	d.caseless.Store(caseless)
-	for _, t := range tables(d.cfg.Table) {
-		i := slices.IndexFunc(existing, func(name string) bool { return strings.EqualFold(name, t.name) })
-		switch {
-		case slices.ContainsFunc(existing, func(name string) bool { return d.same(name, t.name) }):
-		case i < 0:
-			names = append(names, t.name)
-		case t.name == d.cfg.Table:
-			return nil, fmt.Errorf("%w: the database has no table %s but a table %s: if the tags are there, give "+
-				"--mysql-table %[3]s, else rename it",
-				allocator.ErrRefused, t.name, existing[i])
-		default:
-			return nil, fmt.Errorf("%w: the database has no table %[2]s but a table %[3]s: RENAME TABLE %[3]s TO %[2]s",
-				allocator.ErrRefused, t.name, existing[i])
-		}
-	}
-	if !d.named {
-		d.warnSimilar(existing)
-	}
-	return names, nil
-}
-
-// same reports whether two names are those of one table.
-func (d *Database) same(a, b string) bool {
-	return a == b || d.caseless.Load() && strings.EqualFold(a, b)
-}
-
-// warnSimilar warns once of tables that may have the tags: Leaf can be configured to use another name.
-func (d *Database) warnSimilar(existing []string) {
-	d.similar.Do(func() {
-		for _, name := range existing {
-			if !d.same(name, d.cfg.Table) && strings.HasSuffix(strings.ToLower(name), DefaultTable) {
-				d.cfg.Log.Warn("the tags are in the table "+d.cfg.Table+", and the database has a table "+name+", too",
-					"fix", "if the tags are there, give --mysql-table "+name+"; else --mysql-table "+d.cfg.Table+" ends this warning")
-			}
-		}
-	})
 }
 
 // create creates the tables with these names.
@@ -260,23 +192,4 @@ func (d *Database) create(ctx context.Context, db bun.IDB, names []string) error
 		}
 	}
 	return nil
-}
-
-// lacking names a right that the account needs and lacks; empty: none. It changes no row.
-func (d *Database) lacking(ctx context.Context) string {
-	for _, need := range []struct{ right, statement string }{
-		{"INSERT on ?alloc", "INSERT INTO ?alloc (biz_tag, max_id, step) SELECT biz_tag, max_id, step FROM ?alloc " +
-			"WHERE biz_tag IS NULL"},
-		{"DELETE on ?alloc", "DELETE FROM ?alloc WHERE biz_tag IS NULL"},
-		{"INSERT on leaf_mark", "INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, mark FROM leaf_mark WHERE " +
-			"biz_tag IS NULL"},
-		{"UPDATE on leaf_mark", "UPDATE leaf_mark SET mark = mark WHERE biz_tag IS NULL"},
-		{"INSERT on leaf_installation", "INSERT INTO leaf_installation (id, store) SELECT id, store FROM " +
-			"leaf_installation WHERE id IS NULL"},
-	} {
-		if _, err := d.fit.Load().db.ExecContext(ctx, need.statement); number(err) == errDenied {
-			return strings.ReplaceAll(need.right, "?alloc", d.cfg.Table)
-		}
-	}
-	return ""
 }

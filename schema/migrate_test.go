@@ -1,10 +1,13 @@
 package schema
 
 import (
+	"errors"
 	"io"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/idspace"
@@ -76,22 +79,25 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestRightsOfMigrate names what is needed later, for administration.
-func TestRightsOfMigrate(t *testing.T) {
+// TestRights names what is needed later, for administration.
+func TestRights(t *testing.T) {
 	t.Parallel()
 	dsn := kit.NewDatabase(t)
 	newDatabase(t, dsn)
-	s := prepare(t, account(t, dsn, "SELECT, INSERT, UPDATE"), io.Discard)
-	_, err := s.Migrate(within(t))
-	wantError(t, "Migrate", err, allocator.ErrRefused)
-	if err == nil || !strings.Contains(err.Error(), "may not DELETE on leaf_alloc") {
-		t.Errorf("Migrate: %v", err)
-	}
-	if err := s.Open(within(t)); err != nil { // IDs need less
+	app := account(t, dsn, "SELECT, INSERT, UPDATE")
+	err := prepare(t, app, io.Discard).Open(within(t))
+	if !errors.Is(err, allocator.ErrMisconfigured) || !strings.Contains(err.Error(), "DELETE command denied") {
 		t.Errorf("Open: %v", err)
 	}
-	// And what it may not do is no outage, when it is asked for.
+	// What it may not do later is no outage, when it is asked for.
+	grant := func(what string) {
+		edit(t, app, func(cfg *mysql.Config) { execute(t, dsn, what+cfg.User+"@'%'") })
+	}
+	grant("GRANT DELETE ON " + name(t, dsn) + ".* TO ")
+	s := newDatabase(t, app)
 	insert(t, s, "order", 1, 10)
+	grant("REVOKE DELETE ON " + name(t, dsn) + ".* FROM ")
+	s.renew()
 	wantError(t, "Remove", s.Remove(within(t), "order", 1, ""), idspace.ErrBadValue)
 	advance(t, s, "order", 1, 1)
 }
@@ -109,17 +115,4 @@ func TestNotOpen(t *testing.T) {
 	} {
 		wantError(t, what, err, allocator.ErrUnavailable)
 	}
-}
-
-// TestMarksOfAnotherVersion refuses a table whose marks would be missed. The sentence keeps them.
-func TestMarksOfAnotherVersion(t *testing.T) {
-	t.Parallel()
-	dsn := kit.NewDatabase(t)
-	execute(t, dsn, "CREATE TABLE leaf_mark (biz_tag varchar(128) PRIMARY KEY, floor bigint NOT NULL, max_id bigint NOT NULL)",
-		"INSERT INTO leaf_mark VALUES ('order', 7, 501)")
-	refused(t, dsn, "RENAME TABLE leaf_mark TO leaf_mark_before")
-	execute(t, dsn, "RENAME TABLE leaf_mark TO leaf_mark_before")
-	s := newDatabase(t, dsn)
-	execute(t, dsn, "INSERT INTO leaf_mark (biz_tag, mark) SELECT biz_tag, GREATEST(floor, max_id) FROM leaf_mark_before")
-	wantRow(t, s, allocator.Row{Name: "order", Mark: 501})
 }

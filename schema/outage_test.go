@@ -38,22 +38,6 @@ func TestServerSettings(t *testing.T) {
 		leafTable("description", "utf8mb4_general_ci"))
 	behaves(t, dsn, app)
 
-	var log notes
-	s := prepare(t, app, &log)
-	if err := s.Open(within(t)); err != nil {
-		t.Fatal(err)
-	}
-	for _, setting := range []string{"innodb_flush_log_at_trx_commit=2", "sync_binlog=0"} {
-		if !strings.Contains(log.String(), setting) {
-			t.Errorf("a server that syncs too little is not named by %s: %s", setting, log.String())
-		}
-	}
-	execute(t, dsn, "SET GLOBAL innodb_flush_log_at_trx_commit = 1", "SET GLOBAL sync_binlog = 1")
-	log = notes{}
-	s = prepare(t, app, &log)
-	if err := s.Open(within(t)); err != nil || log.String() != "" {
-		t.Errorf("Open: %v, and the log has %s", err, log.String())
-	}
 	newDatabase(t, app, inTable("Leaf_Alloc")) // the same table to this server
 	readOnly(t, dsn, app)
 }
@@ -121,7 +105,7 @@ func TestStepDown(t *testing.T) {
 	// A node that left its Galera cluster, a shutdown, a member that left its group.
 	for _, n := range []uint16{1047, 1053, 3100, errOption, 1792, 1836, 1874} {
 		advance(t, s, "order", 1, 1)
-		err := s.explain(t.Context(), &mysql.MySQLError{Number: n, Message: "read only"})
+		err := s.explain(t.Context(), "", &mysql.MySQLError{Number: n, Message: "read only"})
 		wantError(t, "explain", err, allocator.ErrUnavailable)
 		if strings.Contains(err.Error(), "the MySQL server is read-only") != (n >= errOption && n != 3100) {
 			t.Errorf("error %d: %v", n, err)

@@ -63,17 +63,6 @@ func scan(ctx context.Context, q *bun.SelectQuery) error {
 	return err
 }
 
-// find reads the row of a tag that can be served, without a lock.
-func (o *opened) find(ctx context.Context, tag string) (row alloc, err error) {
-	err = o.rows(o.db, &row).Where(named, tag, tag).Scan(ctx)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = allocator.ErrUnknownTag
-	}
-	err = cmp.Or(err, row.check())
-	row.MaxID = max(row.MaxID, 1)
-	return row, err
-}
-
 // check reports whether IDs of the row can be served.
 func (a alloc) check() error {
 	repair := func(column string, n, least, most int64) error {
@@ -106,56 +95,45 @@ func (m mark) on(r allocator.Row) allocator.Row {
 }
 
 // Peek implements [allocator.Numbers]. The mark is read after the row: one that a deletion wrote is not missed.
-func (d *Database) Peek(ctx context.Context, tag string) (allocator.Row, error) {
-	o, err := d.useFor(tag)
-	if err != nil {
-		return allocator.Row{}, err
-	}
-	var m mark
-	row, err := o.lock(ctx, o.db, tag)
-	if err == nil {
-		err = scan(ctx, o.db.NewSelect().Model(&m).Where("?TableAlias.biz_tag = ?", tag).For("UPDATE"))
-	}
-	if err != nil {
-		return allocator.Row{}, d.explainOf(ctx, tag, err)
-	}
-	d.found()
-	r := allocator.Row{Name: tag}
-	if row.BizTag != "" {
-		r = row.row()
-	}
-	return m.on(r), nil
+func (d *Database) Peek(ctx context.Context, tag string) (r allocator.Row, err error) {
+	err = d.callFor(ctx, tag, func(o *opened) error {
+		var m mark
+		row, err := o.lock(ctx, o.db, tag)
+		if err == nil {
+			err = scan(ctx, o.db.NewSelect().Model(&m).Where("?TableAlias.biz_tag = ?", tag).For("UPDATE"))
+		}
+		r = allocator.Row{Name: tag}
+		if row.BizTag != "" {
+			r = row.row()
+		}
+		r = m.on(r)
+		return err
+	})
+	return r, err
 }
 
 // Rows implements [allocator.Numbers]. All that it brings is of one moment.
 func (d *Database) Rows(ctx context.Context, f func(allocator.Row)) error {
-	o, err := d.use()
-	if err != nil {
-		return err
-	}
-	err = o.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
-		marks := make(map[string]mark)
-		err := each(ctx, o.db, tx.NewSelect().Model((*mark)(nil)), func(m mark) { marks[m.BizTag] = m })
-		if err != nil {
-			return err
-		}
-		err = each(ctx, o.db, o.rows(tx, nil), func(a alloc) {
-			f(marks[a.BizTag].on(a.row()))
-			delete(marks, a.BizTag)
+	return d.call(ctx, "", func(o *opened) error {
+		return o.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
+			marks := make(map[string]mark)
+			err := each(ctx, o.db, tx.NewSelect().Model((*mark)(nil)), func(m mark) { marks[m.BizTag] = m })
+			if err != nil {
+				return err
+			}
+			err = each(ctx, o.db, o.rows(tx, nil), func(a alloc) {
+				f(marks[a.BizTag].on(a.row()))
+				delete(marks, a.BizTag)
+			})
+			if err != nil {
+				return err
+			}
+			for name, m := range marks {
+				f(m.on(allocator.Row{Name: name}))
+			}
+			return nil
 		})
-		if err != nil {
-			return err
-		}
-		for name, m := range marks {
-			f(m.on(allocator.Row{Name: name}))
-		}
-		return nil
 	})
-	if err != nil {
-		return d.explain(ctx, err)
-	}
-	d.found()
-	return nil
 }
 
 // each calls f with what a query finds, one after the other.

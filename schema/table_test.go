@@ -43,25 +43,6 @@ func TestTableInOtherLetters(t *testing.T) {
 	refused(t, dsn, "RENAME TABLE Leaf_Mark TO leaf_mark", inTable("LEAF_ALLOC"))
 }
 
-// TestSimilarTables warns of tables that may be meant, unless the table was named.
-func TestSimilarTables(t *testing.T) {
-	t.Parallel()
-	dsn := leafDatabase(t, "description", "utf8mb4_general_ci")
-	execute(t, dsn, "RENAME TABLE leaf_alloc TO T_leaf_alloc")
-	execute(t, dsn, "CREATE TABLE leaf_alloc LIKE T_leaf_alloc", "CREATE TABLE LEAF_ALLOC LIKE T_leaf_alloc") // as earlier versions left it
-	for table, warns := range map[string]bool{"": true, DefaultTable: false, "T_leaf_alloc": false} {
-		var log notes
-		if err := prepare(t, dsn, &log, inTable(table)).Open(within(t)); err != nil {
-			t.Fatal(err)
-		}
-		for _, other := range []string{"T_leaf_alloc", "LEAF_ALLOC"} {
-			if strings.Contains(log.String(), "give --mysql-table "+other) != warns {
-				t.Errorf("%q: the log has %s", table, log.String())
-			}
-		}
-	}
-}
-
 // TestOneTable: an installation keeps the table that it began with.
 func TestOneTable(t *testing.T) {
 	t.Parallel()

@@ -109,23 +109,17 @@ const (
 
 // put writes something about a tag. It repeats what the server has undone because of another transaction.
 func (d *Database) put(ctx context.Context, tag string, f func(*opened) error) error {
-	o, err := d.useFor(tag)
-	if err != nil {
-		return err
-	}
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		err := f(o)
-		if err == nil {
-			d.found()
-			return nil
+	return d.callFor(ctx, tag, func(o *opened) error {
+		for pause := firstPause; ; pause = min(2*pause, lastPause) {
+			err := f(o)
+			if !undone(err) {
+				return forbidden(err)
+			}
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(rand.N(pause)):
+			}
 		}
-		if !undone(err) {
-			return d.explainOf(ctx, tag, forbidden(err))
-		}
-		select {
-		case <-ctx.Done():
-			return d.explainOf(ctx, tag, err)
-		case <-time.After(rand.N(pause)):
-		}
-	}
+	})
 }
