@@ -12,11 +12,10 @@ func (g *Generator) ownSaved() (s Saved, known bool) {
 	g.mu.Lock()
 	outdated := g.worker.fileOutdated
 	g.mu.Unlock()
-	if !ok || s.Installation != id.Installation || s.Layout != id.Layout || !s.At(id.Place) || s.Node != id.Node {
+	if !ok || s.Installation != id.Installation || s.Layout != id.Layout || s.Place != id.Place || s.Node != id.Node {
 		return id, false
 	}
-	s.Place = id.Place // an older release saved only the inode
-	if outdated {      // the disk failed to save that the worker was lost
+	if outdated { // the disk failed to save that the worker was lost
 		g.forget(&s)
 	}
 	return s, s.Incarnation != "" || s.Pending != ""

@@ -107,7 +107,7 @@ func (g *Generator) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, _, err := g.mayIssueLocked(g.cfg.Clock())
-	s := State{Worker: -1, Waiting: g.queue.len(), Err: err}
+	s := State{Worker: -1, Waiting: g.queue.Len(), Err: err}
 	w := g.worker.held
 	if w == nil {
 		if err == nil {

@@ -32,7 +32,6 @@ func (g *Generator) Request(dst []Range, n int64) ([]Range, *Waiter, error) {
 	if n > g.cfg.MaxBatch {
 		return nil, nil, fmt.Errorf("%w: %d IDs were requested, the limit is %d", ErrBatchTooLarge, n, g.cfg.MaxBatch)
 	}
-	large := n > smallRequest
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, wait, err := g.mayIssueLocked(g.cfg.Clock())
@@ -42,11 +41,11 @@ func (g *Generator) Request(dst []Range, n int64) ([]Range, *Waiter, error) {
 	if wait == 0 {
 		g.serveLocked(t) // first come, first served
 		g.seq.enter(t)
-		if g.seq.room(t, large) >= n && (!large || g.queue.large.Len() == 0) {
+		if g.seq.size-g.seq.next >= n { // else some requests still wait, or this one must
 			return append(dst, g.issueLocked(n)), nil, nil
 		}
 	}
-	w, err := g.queueLocked(n, large)
+	w, err := g.queueLocked(n)
 	if err == nil && wait == 0 {
 		g.serveLocked(t)
 	}
@@ -113,8 +112,8 @@ const (
 	maxLag = 50
 	// spread is the part of the sequence numbers that an idle unit of time may begin at: 0 to 127 of 4,096.
 	spread = 32
-	// share is the part of the current unit of time that is kept from large requests.
-	share = 4
+	// turns is how many requests that wait may share a unit of time.
+	turns = 8
 )
 
 // sequence numbers IDs within units of time. It only increases.
@@ -148,13 +147,4 @@ func (s *sequence) skip(ms int64) {
 	if ms >= s.ms {
 		s.ms, s.next, s.packed = ms, s.size, false
 	}
-}
-
-// room is how many IDs a request may take now, at the time t. A large request leaves some of
-// the current unit to small ones. Of a unit that has passed it may take all.
-func (s *sequence) room(t int64, large bool) int64 {
-	if large && s.ms == t {
-		return max(0, s.size-s.size/share-s.next)
-	}
-	return s.size - s.next
 }

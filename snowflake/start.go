@@ -29,10 +29,8 @@ func (g *Generator) starting() bool {
 	return !g.worker.started
 }
 
-// recorded is a time that the clock had reached when s was saved. The ceiling was at most
-// ceilingAhead ahead of the clock then. If one slot of the file could not be read, slack was
-// added to it. The file does not say how much of this there is, so all of it is taken off.
-// So no restart after a crash is refused, or waits. The registry, if it answers, knows better.
+// recorded is a time that the clock had reached when s was saved: the ceiling was at most ceilingAhead ahead of the clock
+// then. So no restart after a crash is refused, or waits. The registry, if it answers, knows better.
 func (s Saved) recorded() int64 { return s.Ceiling - restAtStart.Milliseconds() }
 
 // checkRecorded checks at a start whether the clock is behind this generator's own last time on record. If it

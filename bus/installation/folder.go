@@ -154,7 +154,7 @@ func (f *Folder) open(node string) (err error) {
 		return err
 	}
 	saved, ok := f.Worker.Saved()
-	f.Copied = ok && !saved.At(f.Place)
+	f.Copied = ok && saved.Place != f.Place
 	if f.Node, err = f.node(node); err != nil {
 		return err
 	}
