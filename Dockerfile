@@ -1,24 +1,36 @@
 # Alone, a container is a whole installation, but serves only itself. For others:
-#   docker run -p 127.0.0.1:4222:4222 -v leaf:/data --stop-timeout 20 \
+#   docker run --restart unless-stopped -p 127.0.0.1:4222:4222 -v leaf:/data --stop-timeout 60 \
 #     -v ./secrets:/secrets:ro -e LEAF_LISTEN=0.0.0.0:4222 -e LEAF_USER=leaf \
 #     -e LEAF_PASSWORD_FILE=/secrets/nats -e LEAF_TAG=order leafbus
 # (files that user 65532 can read); and for HTTP too: -p 127.0.0.1:8080:8080 -e LEAF_HTTP=0.0.0.0:8080
 #     -e LEAF_HTTP_TOKEN_FILE=/secrets/http
 # docker-compose.yml has generators that share a NATS.
 
+# The root of a container may be read-only (--read-only): all state is in /data. Another base needs certificate
+# authorities, and nothing else: docker build --build-arg BASE=…
+ARG BASE=gcr.io/distroless/static-debian12:nonroot
+
 # build needs git, which -alpine has not: the program's version comes from .git.
-FROM golang:1.26-bookworm AS build
+FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
+ARG TARGETOS TARGETARCH
 WORKDIR /src
 # These first, so that a change of the sources downloads no module again.
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 RUN --mount=type=cache,target=/root/.cache/go-build \
-    CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /out/leaf ./cmd/leaf
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -ldflags='-s -w' -o /out/leaf ./cmd/leaf
 # A new volume takes its owner from the image's folder.
 RUN mkdir /out/data
 
-FROM gcr.io/distroless/static-debian12:nonroot
+FROM ${BASE}
+ARG VERSION=unknown REVISION=unknown
+LABEL org.opencontainers.image.title="Leafbus" \
+      org.opencontainers.image.description="Distributed 64-bit IDs over NATS" \
+      org.opencontainers.image.source="https://github.com/leafbus/leafbus" \
+      org.opencontainers.image.documentation="https://github.com/leafbus/leafbus/tree/main/docs" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /out/leaf /leaf
 COPY --from=build --chown=65532:65532 /out/data /data
 USER 65532:65532

@@ -24,7 +24,7 @@ FUZZ         = bus/idspace:FuzzCheckTag internal/wire:FuzzParseRequest internal/
                snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile
 
-.PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations clean
+.PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations chart clean
 
 run: ## a generator with tag order
 	$(GO) run ./cmd/leaf serve --tag order
@@ -88,6 +88,10 @@ fuzz: ## each decoder for FUZZTIME
 
 mutations: deps ## breaks each promise on purpose; a test must find it (half an hour; MUTATION=REGEXP takes some)
 	TMPDIR=$(SCRATCH) $(GO) test -tags mutations -vet=off -count=1 -timeout 90m -parallel $(JOBS) -p 1 -run 'TestMutations/$(MUTATION)' -v $(MUTATED)
+
+# A module of its own: the product requires nothing of Helm or Kubernetes.
+chart: ## the Helm chart: rendered, compared with the types of Kubernetes, and its pods run as processes
+	cd tests/helm && $(GO) vet . && TMPDIR=$(SCRATCH) $(GO) test -count=1 -timeout 9m .
 
 clean:
 	rm -rf bin
