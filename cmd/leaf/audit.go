@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/idspace"
@@ -110,9 +109,4 @@ func unknownTags(r *audit.Report, named []string) (err error) {
 		}
 	}
 	return err
-}
-
-// unknownTag is the error that a generator answers, for commands that ask none.
-func unknownTag(tag string) error {
-	return &bus.Error{Code: 404, Reason: bus.UnknownTag, Message: tag + ": unknown tag"}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/cli"
@@ -107,4 +108,9 @@ func timeOrNone(t time.Time) string {
 		return "-"
 	}
 	return cli.Time(t)
+}
+
+// unknownTag is the error that a generator answers, for commands that ask none.
+func unknownTag(tag string) error {
+	return &bus.Error{Code: 404, Reason: bus.UnknownTag, Message: tag + ": unknown tag"}
 }

@@ -72,26 +72,6 @@ when the request was due. Run it on another machine than the generators.`,
 	return cmd
 }
 
-// benchReport is what a load found, as --json writes it. Latencies are of requests that succeeded, in µs.
-type benchReport struct {
-	Seconds           float64            `json:"seconds"`
-	Requests          int64              `json:"requests"` // answered with IDs
-	RequestsPerSecond float64            `json:"requests_per_second"`
-	IDs               int64              `json:"ids"`
-	IDsPerSecond      float64            `json:"ids_per_second"`
-	Latency           map[string]float64 `json:"latency_us"`
-	Errors            []failure          `json:"errors"`
-	Repeated          int64              `json:"repeated"`
-	Repeats           []string           `json:"repeats,omitempty"` // some of the ranges that came again
-	Stopped           string             `json:"stopped,omitempty"` // why the load ended early
-}
-
-// percentiles are those of a report.
-var percentiles = []struct {
-	name string
-	at   float64
-}{{"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}, {"max", 100}}
-
 // problem is the error of IDs that came twice, or of a load of which nothing succeeded.
 func (r *benchReport) problem() error {
 	switch {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,27 +29,6 @@ one for each kind of thing that you number, for example order and invoice.`,
 			"paused."),
 		newTagAdvanceCmd(), newTagRevealCmd(), newTagRmCmd(), newTagApplyCmd(), newTagExportCmd())
 	return cmd
-}
-
-// tagCommand completes cmd, which asks about the tag in its argument, or changes it. It prints the record, or what done
-// makes of its name and max_id.
-func tagCommand(
-	f *cli.Client, cmd *cobra.Command, done string, ask func(*cli.Session, string) (admin.TagRecord, error),
-) *cobra.Command {
-	return f.Command(cmd, func(s *cli.Session, args []string) error {
-		t, err := ask(s, args[0])
-		if err != nil {
-			return err
-		}
-		warnUnheard(s, t.Unheard)
-		return s.Print(t, func(w io.Writer) error {
-			if done == "" {
-				return printTags(w, t)
-			}
-			_, err := fmt.Fprintf(w, done, t.Tag, t.MaxID)
-			return err
-		})
-	})
 }
 
 func newTagShowCmd() *cobra.Command {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -184,15 +183,4 @@ func merge(want *admin.TagSpec, is admin.TagRecord) (changes []string, err error
 	note(want.Outlast != nil, "outlast", is.Outlast, func() any { return *want.Outlast })
 	note(want.Limit != nil, "limit", is.Limit, func() any { return bus.ID(*want.Limit) })
 	return changes, nil
-}
-
-// shown is the value of a field in a line for people.
-func shown(v any) string {
-	if q, ok := v.(idspace.Quota); ok && q.PerSecond > 0 {
-		return fmt.Sprintf("%d/s burst %d", q.PerSecond, q.Burst)
-	}
-	if reflect.ValueOf(v).IsZero() && v != false {
-		return "none"
-	}
-	return fmt.Sprint(v)
 }
