@@ -26,13 +26,10 @@ const idBits = 63
 // layout is for life: IDs of two layouts may be the same.
 type Layout struct {
 	Epoch        int64 `json:"epoch"`     // where the time begins, in Unix ms; not negative
-	TimeBits     int   `json:"time_bits"` // of a time in milliseconds; 0: the time is in longer units
+	TimeBits     int   `json:"time_bits"` // of a time in units
 	WorkerBits   int   `json:"worker_bits"`
 	SequenceBits int   `json:"sequence_bits"`
-	// UnitMS and UnitBits are the length and the bits of longer units: see In. Releases that do not know them find
-	// no bits of time. So they refuse the layout.
-	UnitMS   int64 `json:"unit_ms,omitempty"`
-	UnitBits int   `json:"unit_bits,omitempty"`
+	UnitMS       int64 `json:"unit_ms,omitempty"` // length of a unit; 0: a millisecond
 }
 
 // Units are the units in which a layout can count the time.
@@ -48,9 +45,9 @@ func DefaultLayout() Layout {
 
 // In returns the layout with a time that is counted in this unit, which must be one of [Units].
 func (l Layout) In(unit time.Duration) Layout {
-	l.TimeBits, l.UnitMS, l.UnitBits = l.UnitsBits(), 0, 0
+	l.UnitMS = 0
 	if unit != time.Millisecond {
-		l.TimeBits, l.UnitMS, l.UnitBits = 0, unit.Milliseconds(), l.TimeBits
+		l.UnitMS = unit.Milliseconds()
 	}
 	return l
 }
@@ -70,18 +67,16 @@ func (l Layout) Validate() error {
 		leastLife    = 1 << 30 // ms
 		mostTimeBits = 47      // 2^47 ms from 1970 on end in 6429
 	)
-	bits := l.UnitsBits()
+	bits := l.TimeBits
 	switch {
 	case max(bits, l.WorkerBits, l.SequenceBits) > idBits || min(bits, l.WorkerBits, l.SequenceBits) < 1 ||
 		bits <= mostTimeBits && l.Unit()<<bits < leastLife:
 		return fmt.Errorf("a layout needs at least %d ms (12 days) of time, 1 bit of worker and 1 of sequence; this has %d "+
 			"bits of %d ms, %d and %d",
 			leastLife, bits, l.Unit(), l.WorkerBits, l.SequenceBits)
-	case l.UnitMS == 0 && l.UnitBits != 0 || l.UnitMS != 0 &&
-		(l.UnitMS == 1 || l.TimeBits != 0 || !slices.Contains(Units(), millis(l.UnitMS))):
-		return fmt.Errorf("the time of a layout is counted in milliseconds, or in units of 10, 100 or 1000 ms; this has %d "+
-			"bits of ms, and %d bits of %d ms",
-			l.TimeBits, l.UnitBits, l.UnitMS)
+	case l.UnitMS == 1 || !slices.Contains(Units(), millis(l.Unit())):
+		return fmt.Errorf("the time of a layout is counted in milliseconds (0), or in units of 10, 100 or 1000 ms, not of %d",
+			l.UnitMS)
 	case l.Bits() > idBits:
 		return fmt.Errorf("the bits of a layout are %d together, more than %d: %d of time, %d of worker, %d of sequence",
 			l.Bits(), idBits, bits, l.WorkerBits, l.SequenceBits)
@@ -118,31 +113,28 @@ func (l Layout) Differences(want Layout) []string {
 	add("the epoch (--epoch)", l.Epoch, want.Epoch)
 	add("the number of bits of an ID (--id-bits)", int64(l.Bits()), int64(want.Bits()))
 	add("the number of milliseconds in a unit of time (--time-unit)", l.Unit(), want.Unit())
-	add("the number of time bits", int64(l.UnitsBits()), int64(want.UnitsBits()))
+	add("the number of time bits", int64(l.TimeBits), int64(want.TimeBits))
 	add("the number of worker bits (--worker-bits)", int64(l.WorkerBits), int64(want.WorkerBits))
 	add("the number of sequence bits (--sequence-bits)", int64(l.SequenceBits), int64(want.SequenceBits))
 	return d
 }
 
 // Bits is how many bits an ID has.
-func (l Layout) Bits() int { return l.UnitsBits() + l.WorkerBits + l.SequenceBits }
-
-// UnitsBits is how many bits count the units of time.
-func (l Layout) UnitsBits() int { return l.TimeBits + l.UnitBits }
+func (l Layout) Bits() int { return l.TimeBits + l.WorkerBits + l.SequenceBits }
 
 // Unit is how long a unit of time is, in ms.
 func (l Layout) Unit() int64 { return max(1, l.UnitMS) }
 
 // End is the first millisecond, in Unix ms, that the layout cannot express.
-func (l Layout) End() int64 { return l.Epoch + l.Unit()<<l.UnitsBits() }
+func (l Layout) End() int64 { return l.Epoch + l.Unit()<<l.TimeBits }
 
 // UnitOf returns the beginning of the unit of time that has the millisecond. Both are Unix ms. Before the epoch
 // there are no units, and it returns the millisecond.
 func (l Layout) UnitOf(ms int64) int64 {
-	if l.UnitMS == 0 || ms < l.Epoch {
+	if ms < l.Epoch {
 		return ms
 	}
-	return ms - (ms-l.Epoch)%l.UnitMS
+	return ms - (ms-l.Epoch)%l.Unit()
 }
 
 // UnitFrom returns the beginning of the first unit of time that begins at the millisecond or later. Both are Unix ms.
@@ -162,11 +154,7 @@ func (l Layout) PerUnit() int64 { return 1 << l.SequenceBits }
 
 // Compose makes the ID of parts, which must be within the layout.
 func (l Layout) Compose(p Parts) int64 {
-	units := p.UnixMS - l.Epoch
-	if l.UnitMS > 0 {
-		units /= l.UnitMS
-	}
-	return units<<(l.WorkerBits+l.SequenceBits) | p.Worker<<l.SequenceBits | p.Sequence
+	return (p.UnixMS-l.Epoch)/l.Unit()<<(l.WorkerBits+l.SequenceBits) | p.Worker<<l.SequenceBits | p.Sequence
 }
 
 // Decode takes an ID apart. It refuses, with [ErrNotAnID], a number that is not positive or has too many bits. It

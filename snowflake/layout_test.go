@@ -28,13 +28,11 @@ func TestLayoutValidate(t *testing.T) {
 		"no sequence":           {snowflake.Layout{TimeBits: 41, WorkerBits: 22, SequenceBits: 0}, "1 of sequence"},
 		"one bit more":          {snowflake.Layout{TimeBits: 41, WorkerBits: 10, SequenceBits: 13}, "64 together"},
 		"nothing":               {snowflake.Layout{}, "12 days"},
-		"units of 1 s":          {snowflake.Layout{WorkerBits: 6, SequenceBits: 16, UnitMS: 1000, UnitBits: 31}, ""},
-		"units, 64 bits":        {snowflake.Layout{WorkerBits: 11, SequenceBits: 12, UnitMS: 10, UnitBits: 41}, "64 together"},
-		"units, after 9999":     {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 1000, UnitBits: 41}, "after the year 9999"},
-		"units of 1 ms":         {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 1, UnitBits: 41}, "counted in"},
-		"units of 7 ms":         {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitMS: 7, UnitBits: 41}, "counted in"},
-		"bits without units":    {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, UnitBits: 41}, "counted in"},
-		"two times":             {snowflake.Layout{TimeBits: 1, WorkerBits: 10, SequenceBits: 12, UnitMS: 10, UnitBits: 40}, "counted in"},
+		"units of 1 s":          {snowflake.Layout{WorkerBits: 6, SequenceBits: 16, TimeBits: 31, UnitMS: 1000}, ""},
+		"units, 64 bits":        {snowflake.Layout{WorkerBits: 11, SequenceBits: 12, TimeBits: 41, UnitMS: 10}, "64 together"},
+		"units, after 9999":     {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, TimeBits: 41, UnitMS: 1000}, "after the year 9999"},
+		"units of 1 ms":         {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, TimeBits: 41, UnitMS: 1}, "counted in"},
+		"units of 7 ms":         {snowflake.Layout{WorkerBits: 10, SequenceBits: 12, TimeBits: 41, UnitMS: 7}, "counted in"},
 		"epoch before 1970":     {snowflake.Layout{Epoch: -1, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "before 1970"},
 		"widths that wrap":      {snowflake.Layout{TimeBits: math.MaxInt, WorkerBits: math.MaxInt, SequenceBits: 65}, "bits"},
 		"epoch in microseconds": {snowflake.Layout{Epoch: snowflake.DefaultEpoch * 1000, TimeBits: 41, WorkerBits: 10, SequenceBits: 12}, "after the year 9999"},
@@ -139,8 +137,8 @@ func TestLayoutUnits(t *testing.T) {
 	for _, unit := range snowflake.Units() {
 		l := snowflake.DefaultLayout().In(unit)
 		length := unit.Milliseconds()
-		if l.Unit() != length || l.UnitsBits() != 41 || l.Bits() != 63 || l.End() != l.Epoch+length<<41 {
-			t.Errorf("%v: %d ms, %d of %d bits, until %d", unit, l.Unit(), l.UnitsBits(), l.Bits(), l.End())
+		if l.Unit() != length || l.TimeBits != 41 || l.Bits() != 63 || l.End() != l.Epoch+length<<41 {
+			t.Errorf("%v: %d ms, %d of %d bits, until %d", unit, l.Unit(), l.TimeBits, l.Bits(), l.End())
 		}
 		if back := l.In(time.Millisecond); back != snowflake.DefaultLayout() {
 			t.Errorf("%v: back in milliseconds it is %+v", unit, back)
@@ -177,8 +175,8 @@ func TestLayoutCheckLife(t *testing.T) {
 func TestLayoutRecord(t *testing.T) {
 	l := snowflake.DefaultLayout()
 	for want, l := range map[string]snowflake.Layout{
-		`{"epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12}`:                              l,
-		`{"epoch":1288834974657,"time_bits":0,"worker_bits":10,"sequence_bits":12,"unit_ms":1000,"unit_bits":41}`: l.In(time.Second),
+		`{"epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12}`:                l,
+		`{"epoch":1288834974657,"time_bits":41,"worker_bits":10,"sequence_bits":12,"unit_ms":1000}`: l.In(time.Second),
 	} {
 		record, err := json.Marshal(l)
 		if err != nil || string(record) != want {

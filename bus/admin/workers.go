@@ -24,7 +24,6 @@ type (
 		WorkerBits   int   `json:"worker_bits"`
 		SequenceBits int   `json:"sequence_bits"`
 		UnitMS       int64 `json:"unit_ms,omitempty"`
-		UnitBits     int   `json:"unit_bits,omitempty"`
 	}
 	// Worker is a worker ID and its holder.
 	Worker struct {

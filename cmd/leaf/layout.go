@@ -64,7 +64,7 @@ type layoutReport struct {
 func reportLayout(l snowflake.Layout) layoutReport {
 	units := time.Second.Milliseconds() / l.Unit()
 	return layoutReport{
-		IDBits: l.Bits(), TimeBits: l.UnitsBits(), WorkerBits: l.WorkerBits, SequenceBits: l.SequenceBits,
+		IDBits: l.Bits(), TimeBits: l.TimeBits, WorkerBits: l.WorkerBits, SequenceBits: l.SequenceBits,
 		UnitMS: l.Unit(), Epoch: time.UnixMilli(l.Epoch).UTC(), End: time.UnixMilli(l.End()).UTC(),
 		Workers: l.Workers(), PerUnit: l.PerUnit(), PerSecond: min(l.PerUnit(), math.MaxInt64/units) * units,
 		LargestID: bus.ID(math.MaxInt64 >> (defaultIDBits - l.Bits())),

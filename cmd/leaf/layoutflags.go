@@ -53,7 +53,7 @@ func (f *layoutFlags) layout() (snowflake.Layout, error) {
 		}.In(f.unit)
 	}
 	l := with(f.sequenceBits)
-	if !f.sequence.Changed && l.UnitsBits() > 0 && l.End() < oldest {
+	if !f.sequence.Changed && l.TimeBits > 0 && l.End() < oldest {
 		l = with(f.idBits - f.workerBits - timeBits(f.unit))
 	}
 	if err := l.Validate(); err != nil {
