@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -76,6 +77,8 @@ type Config struct {
 	MaxBatch     int64         // most IDs in one request
 	MaxWait      time.Duration // longest wait of a request
 	MaxWaiting   int64         // most requests that wait at a time
+
+	random func(n int64) int64 // in [0, n); default: rand.Int64N
 }
 
 func (cfg Config) withDefaults() Config {
@@ -83,6 +86,9 @@ func (cfg Config) withDefaults() Config {
 		cfg.Clock = SystemClock()
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
+	if cfg.random == nil {
+		cfg.random = rand.Int64N
+	}
 	if cfg.HeldByPeerLately == nil {
 		cfg.HeldByPeerLately = func(int64) bool { return false }
 	}

@@ -36,7 +36,9 @@ func (g *Generator) Ran(r Reading) {
 
 // SetRandom makes the generator choose by random, so that a test can be
 // replayed. Call it before anything else.
-func (g *Generator) SetRandom(random func(n int64) int64) { g.seq.random = random }
+func (g *Generator) SetRandom(random func(n int64) int64) {
+	g.seq.random, g.cfg.random = random, random
+}
 
 // NewBoundedFile is NewFile with the bound of OpenFile on each operation.
 func NewBoundedFile(d Disk) (*File, error) { return newFile(d, disk.NewRunner(diskWait).Run) }

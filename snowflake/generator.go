@@ -3,7 +3,6 @@ package snowflake
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -85,7 +84,7 @@ func New(cfg Config) *Generator {
 		},
 		clock:      clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew, trusted: now}},
 		standstill: standstill{last: now},
-		seq:        sequence{unit: cfg.Layout.Unit(), size: cfg.Layout.PerUnit(), random: rand.Int64N},
+		seq:        sequence{unit: cfg.Layout.Unit(), size: cfg.Layout.PerUnit(), random: cfg.random},
 		queue:      queue{capacity: capacity},
 	}
 	g.seq.skip(cfg.Layout.Epoch) // its first ID could be 0, which is no ID
@@ -125,7 +124,7 @@ func (g *Generator) State() State {
 	case t >= w.ceiling+stalled.Milliseconds():
 		s.Err = fmt.Errorf("%w: the data folder has not been written for a while", ErrNoWorker)
 	}
-	if w.failing != nil && !w.expiring && millis(w.ReservedUntil-t) <= w.span/2 {
+	if w.failing != nil && !w.expiring && w.ReservedUntil-t <= (w.ReservedUntil-w.Reported)/2 {
 		w.expiring = true
 		g.cfg.Notify(WorkerExpiring{w.summary()})
 	}

@@ -22,7 +22,7 @@ func (g *Generator) releaseUnwanted(ctx context.Context, e Entry) error {
 		return fmt.Errorf("releasing worker %d, which the configuration no longer allows: %w", e.Worker, err)
 	}
 	g.cfg.Notify(WorkerReleased{Held{e.Worker, e.ReservedUntil}})
-	return g.acquire(ctx)
+	return nil
 }
 
 // abandon makes this generator a new node at a start, because its last run had a clock that was ahead: the worker e

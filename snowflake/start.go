@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -27,32 +26,6 @@ func (g *Generator) starting() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.worker.started
-}
-
-// recorded is a time that the clock had reached when s was saved: the ceiling was at most ceilingAhead ahead of the clock
-// then. So no restart after a crash is refused, or waits. The registry, if it answers, knows better.
-func (s Saved) recorded() int64 { return s.Ceiling - restAtStart.Milliseconds() }
-
-// checkRecorded checks at a start whether the clock is behind this generator's own last time on record. If it
-// is further behind than a short wait, that is reported, and abandon says whether the peers' clocks agree with this
-// one.
-func (g *Generator) checkRecorded(recorded int64) (abandon bool, err error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := g.cfg.Clock().Wall
-	if g.worker.started || now >= recorded {
-		return false, nil
-	}
-	behind := millis(min(recorded-now, math.MaxInt64/int64(time.Millisecond)))
-	err = fmt.Errorf("%w: it says %s, and this generator's last time on record is %s; no worker is used until the clock "+
-		"has caught up",
-		&BackwardsError{behind}, text(now), text(recorded))
-	if behind <= g.cfg.MaxClockWait {
-		return false, err
-	}
-	g.reportSkewed(ClockSkewed{Now: now, Recorded: recorded, Threshold: g.cfg.MaxClockWait})
-	return g.keeper.agreed, fmt.Errorf("%w. Set the clock right, or start as a new node, which takes another worker "+
-		"(--node NEWNAME)", err)
 }
 
 // compareClock compares the clock with the peers' at a start. If no peer answers, the clock counts as right.

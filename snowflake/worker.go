@@ -1,13 +1,10 @@
 package snowflake
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -34,7 +31,6 @@ type workerState struct {
 // keeperState belongs to the goroutine that keeps the worker alone.
 type keeperState struct {
 	unanswered      Record        // the worker and the incarnation of a write that had no answer
-	contested       []int64       // the worker that the last attempt wanted and whose holder wrote first, if any
 	comparedUntil   time.Duration // Mono until which the clock need not be compared with the peers' clocks
 	agreed          bool          // when it was compared last, there were peers that agreed
 	refusalReported bool          // that the clock keeps the generator from taking a worker
@@ -46,7 +42,6 @@ type heldWorker struct {
 	version  uint64
 	floor    int64         // the earliest time that may be issued
 	ceiling  int64         // on disk: above all that is issued
-	span     time.Duration // how far ahead it was reserved when the registry last confirmed it
 	failing  error         // why the registry did not confirm it the last time; nil: it did
 	expiring bool          // reported
 	// unconfirmed: it comes from the file alone, because the registry was unavailable at the start.
@@ -62,16 +57,11 @@ func (g *Generator) keepWorker(ctx context.Context) error {
 	g.noteRunningLocked(g.cfg.Clock())
 	standstills, starting := g.standstill.times, !g.worker.started
 	held, err := g.worker.held, g.worker.noCeiling
-	confirmed := held != nil && !held.unconfirmed
 	g.mu.Unlock()
-	switch {
-	case errors.Is(err, ErrNotAlone):
+	if errors.Is(err, ErrNotAlone) {
 		return err
-	case confirmed:
-		err = g.extend(ctx, held)
-	default:
-		err = g.acquire(ctx)
 	}
+	err = g.nextSteps(ctx, held)
 	g.mu.Lock()
 	over, long := g.confirmLocked(standstills, err), g.standstill.long
 	switch {
@@ -96,107 +86,66 @@ func (g *Generator) until(reserved, t int64, r Reading) int64 {
 	return min(g.cfg.Layout.End(), g.cfg.Layout.UnitFrom(max(reserved, t+ahead.Milliseconds())))
 }
 
-// acquire gets a worker: the one that it had before, else one with an ended reservation, else one that was never held.
-func (g *Generator) acquire(ctx context.Context) error {
+// nextSteps takes the next step, and then others, until a worker is held or none can be had now.
+func (g *Generator) nextSteps(ctx context.Context, held *heldWorker) error {
+	for {
+		s, err := g.look(ctx, held)
+		if err != nil {
+			return err
+		}
+		next, e, err := s.decide()
+		if _, behind := errors.AsType[*BackwardsError](err); (behind || next == abandon) &&
+			millis(s.behind()) > g.cfg.MaxClockWait {
+			g.reportSkewed(ClockSkewed{Now: s.wall, Recorded: s.recorded(), Threshold: g.cfg.MaxClockWait})
+		}
+		switch next {
+		case extend:
+			return g.extend(ctx, held)
+		case useFile:
+			g.holdFromFile(s.saved)
+		case takeOwn:
+			return g.takeOver(ctx, e, s.saved)
+		case takeEnded:
+			e.Acquired, e.Incarnation = s.t, ""
+			return g.takeOver(ctx, e, Saved{Worker: e.Worker, Ceiling: e.ReservedUntil})
+		case add:
+			if err = g.add(ctx, g.cfg.choice()); errors.Is(err, ErrFull) { // peers hold the rest
+				err = s.allTaken()
+			}
+			return err
+		case release:
+			err = g.releaseUnwanted(ctx, e)
+		case abandon:
+			err = g.abandon(e)
+		case lose:
+			err = g.lose(Held{s.saved.Worker, s.saved.ReservedUntil}, min(s.saved.Ceiling, s.saved.ReservedUntil), s.t)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// look finds out what the next step depends on.
+func (g *Generator) look(ctx context.Context, held *heldWorker) (*situation, error) {
+	s := &situation{cfg: &g.cfg}
+	g.mu.Lock()
+	s.confirmed = held != nil && !held.unconfirmed
+	g.mu.Unlock()
+	if s.confirmed {
+		return s, nil
+	}
 	if err := g.compareClock(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	entries, err := g.cfg.Registry.List(ctx)
-	saved, known := g.ownSaved()
-	recorded := saved.recorded()
-	if err != nil {
-		err = fmt.Errorf("asking the registry of workers: %w", err)
-		if !known || errors.Is(err, ErrRefused) {
-			return err
-		}
-		if _, wrong := g.checkRecorded(recorded); wrong != nil {
-			return wrong
-		}
-		g.holdFromFile(saved)
-		return err
+	if s.entries, s.away = g.cfg.Registry.List(ctx); s.away != nil {
+		s.away = fmt.Errorf("asking the registry of workers: %w", s.away)
 	}
-	own, ok := findOwn(entries, saved)
-	ok = ok && known && !g.cfg.HeldByPeer(own.Worker) // a peer that holds it has a clone of the file
-	if ok {
-		recorded = max(recorded, own.Reported)
-	}
-	abandon, err := g.checkRecorded(recorded)
-	switch {
-	case abandon && ok:
-		if err := g.abandon(own); err != nil {
-			return err
-		}
-	case err != nil:
-		return err
-	case ok && g.inRange(own.Worker):
-		return g.takeOver(ctx, own, saved)
-	case ok: // the configuration wants another worker now
-		return g.releaseUnwanted(ctx, own)
-	case known:
-		t, _ := g.now()
-		if err := g.lose(Held{saved.Worker, saved.ReservedUntil}, min(saved.Ceiling, saved.ReservedUntil), t); err != nil {
-			return err
-		}
-	}
-	return g.acquireOther(ctx, entries)
-}
-
-// acquireOther gets a worker that is not this generator's own.
-func (g *Generator) acquireOther(ctx context.Context, entries []Entry) error {
-	if !g.cfg.PeersKnown() {
-		return errors.New("it is not known yet which workers the other generators hold")
-	}
-	t, _ := g.now()
-	choice := Choice{g.cfg.FirstWorker, g.cfg.LastWorker, g.cfg.HeldByPeerLately}
-	var free []Entry
-	taken := int64(0)
-	for _, e := range entries {
-		if g.inRange(e.Worker) {
-			taken++
-		}
-		if e.ReservedUntil <= t && choice.Allows(e.Worker) {
-			free = append(free, e)
-		}
-	}
-	if len(free) == 0 && taken > g.cfg.LastWorker-g.cfg.FirstWorker {
-		return g.allTaken(entries)
-	}
-	// A clock that is ahead takes each reservation for ended. A holder that writes before each attempt
-	// would starve this generator, if there is another worker.
-	others := slices.DeleteFunc(slices.Clone(free),
-		func(e Entry) bool { return slices.Contains(g.keeper.contested, e.Worker) })
-	if len(others) > 0 || taken <= g.cfg.LastWorker-g.cfg.FirstWorker {
-		free = others
-	}
-	g.keeper.contested = nil
-	if len(free) > 0 {
-		e := free[g.seq.random(int64(len(free)))] // many may start at once, and should not all want the same one
-		e.Acquired, e.Incarnation = t, ""
-		err := g.takeOver(ctx, e, Saved{Worker: e.Worker, Ceiling: e.ReservedUntil})
-		if errors.Is(err, ErrConflict) {
-			g.keeper.contested = []int64{e.Worker}
-		}
-		return err
-	}
-	err := g.add(ctx, choice)
-	if errors.Is(err, ErrFull) { // peers hold the rest
-		return g.allTaken(entries)
-	}
-	return err
-}
-
-// findOwn returns the record that this generator wrote before it was started.
-func findOwn(entries []Entry, saved Saved) (Entry, bool) {
-	for _, e := range entries {
-		if e.Incarnation != "" && (e.Incarnation == saved.Incarnation || e.Incarnation == saved.Pending) {
-			return e, true
-		}
-	}
-	return Entry{}, false
-}
-
-func (g *Generator) inRange(worker int64) bool {
-	return g.cfg.FirstWorker <= worker && worker <= g.cfg.LastWorker
+	s.saved, s.known = g.ownSaved()
+	s.starting, s.agreed = g.starting(), g.keeper.agreed
+	t, r := g.now()
+	s.t, s.wall = t, r.Wall
+	return s, nil
 }
 
 // holdFromFile holds the worker that the file names while the registry is unavailable, for
@@ -206,15 +155,15 @@ func (g *Generator) holdFromFile(s Saved) {
 	defer g.mu.Unlock()
 	t := g.timeLocked(g.cfg.Clock())
 	switch {
-	case !g.inRange(s.Worker) || g.cfg.HeldByPeer(s.Worker): // a peer that holds it has a clone of the file
+	case !g.cfg.inRange(s.Worker) || g.cfg.HeldByPeer(s.Worker): // a peer that holds it has a clone of the file
 		g.worker.held = nil
 		return
 	case g.worker.held != nil || t >= s.ReservedUntil || !g.cfg.PeersKnown():
 		return
 	}
 	g.holdLocked(&heldWorker{
-		Record: Record{Worker: s.Worker, ReservedUntil: s.ReservedUntil},
-		floor:  s.Ceiling, ceiling: s.Ceiling, span: millis(s.ReservedUntil - t), unconfirmed: true,
+		Record: Record{Worker: s.Worker, ReservedUntil: s.ReservedUntil, Reported: t},
+		floor:  s.Ceiling, ceiling: s.Ceiling, unconfirmed: true,
 	})
 }
 
@@ -242,7 +191,7 @@ func (g *Generator) takeOver(ctx context.Context, e Entry, s Saved) error {
 	if err != nil {
 		return fmt.Errorf("reserving worker %d: %w", e.Worker, err)
 	}
-	return g.hold(Entry{Record: next, Version: version}, e.Reported, t)
+	return g.hold(Entry{Record: next, Version: version}, e.Reported)
 }
 
 // add reserves a worker that was never held.
@@ -258,12 +207,12 @@ func (g *Generator) add(ctx context.Context, choice Choice) error {
 	if err != nil {
 		return fmt.Errorf("reserving a worker: %w", err)
 	}
-	return g.hold(e, 0, t)
+	return g.hold(e, 0)
 }
 
-// hold holds a worker from now on, because the registry has this generator's record e since the time t.
+// hold holds a worker from now on, because the registry has this generator's record e.
 // after is the last report in the record that e replaced; 0: there was none.
-func (g *Generator) hold(e Entry, after, t int64) error {
+func (g *Generator) hold(e Entry, after int64) error {
 	var floor int64
 	err := g.save(func(f *Saved) {
 		f.Worker, f.Incarnation, f.Pending, f.ReservedUntil = e.Worker, e.Incarnation, "", e.ReservedUntil
@@ -281,7 +230,7 @@ func (g *Generator) hold(e Entry, after, t int64) error {
 		g.holdLocked(w)
 	}
 	w.Record, w.version, w.unconfirmed = e.Record, e.Version, false
-	g.extendedLocked(w, t)
+	g.extendedLocked(w)
 	g.cfg.Notify(WorkerAcquired{w.summary(), w.floor, after})
 	if g.keeper.refusalReported {
 		g.keeper.refusalReported = false
@@ -302,9 +251,8 @@ func (g *Generator) holdLocked(w *heldWorker) {
 	wake(g.signals.raise)
 }
 
-// extendedLocked notes that the registry confirmed the worker at the time t.
-func (g *Generator) extendedLocked(w *heldWorker, t int64) {
-	w.span = millis(w.ReservedUntil - t)
+// extendedLocked notes that the registry confirmed the worker.
+func (g *Generator) extendedLocked(w *heldWorker) {
 	if w.expiring {
 		w.expiring = false
 		g.cfg.Notify(Recovered{w.Worker, EpisodeExpiring})
@@ -328,7 +276,7 @@ func (g *Generator) extend(ctx context.Context, w *heldWorker) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w.Record, w.version = next, version
-	g.extendedLocked(w, t)
+	g.extendedLocked(w)
 	return nil
 }
 
@@ -354,22 +302,4 @@ func (g *Generator) reconcile(ctx context.Context, w *heldWorker) error {
 	}
 	return fmt.Errorf("%w: worker %d is lost; its record is missing or belongs to another generator", ErrConflict,
 		w.Worker)
-}
-
-// allTaken is the error of a generator for which no worker is left.
-func (g *Generator) allTaken(entries []Entry) error {
-	var holders []string
-	slices.SortFunc(entries, func(x, y Entry) int { return cmp.Compare(x.ReservedUntil, y.ReservedUntil) })
-	for _, e := range entries {
-		if !g.inRange(e.Worker) {
-			continue
-		}
-		if len(holders) == listed {
-			holders = append(holders, "…")
-			break
-		}
-		holders = append(holders, fmt.Sprintf("%d by %s until %s", e.Worker, e.Node, text(e.ReservedUntil)))
-	}
-	return fmt.Errorf("all workers from %d to %d are held: %s; a worker can be taken over when its reservation ends",
-		g.cfg.FirstWorker, g.cfg.LastWorker, strings.Join(holders, ", "))
 }
