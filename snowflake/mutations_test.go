@@ -192,7 +192,7 @@ var mutations = []mutation{
 
 	// Which worker, and for how long.
 	{name: "a worker that a peer holds is taken over", by: "TestHeldByPeer", edits: []edit{{"decide.go",
-		"if e.ReservedUntil <= s.t && choice.Allows(e.Worker) {", "if e.ReservedUntil <= s.t && s.cfg.inRange(e.Worker) {"}}},
+		"choice := s.cfg.choice()", "choice := Choice{First: s.cfg.FirstWorker, Last: s.cfg.LastWorker}"}}},
 	{name: "a clone uses the worker that the original holds", by: "TestHeldByPeer", edits: []edit{{"decide.go",
 		"return e, s.known && !s.cfg.HeldByPeer(e.Worker)", "return e, s.known"}}},
 	{name: "a worker is taken before the peers are known", by: "TestPeersKnown", edits: []edit{{"decide.go",
