@@ -132,8 +132,6 @@ var mutations = []mutation{
 
 	{name: "a checksum is not checked", by: "TestFileFaults", edits: []edit{{"file.go",
 		"string(data[:textFrom]) != head(data)", "string(data[:len(magic)]) != magic"}}},
-	{name: "the older slot counts", by: "TestFileFaults", edits: []edit{{"file.go",
-		"if s.Write > f.writes {", "if !f.ok || s.Write < f.writes {"}}},
 	{name: "a start does not sync what a killed process wrote", by: "TestFileOfAKilledProcess", edits: []edit{{"file.go",
 		"	if err := run(d.Sync); err != nil {\n		return nil, fmt.Errorf(\"syncing the worker's file: %w\", err)\n	}\n", ""}}},
 	{name: "a file that cannot be read is a new one", by: "TestFileUnreadable", edits: []edit{{"file.go",
