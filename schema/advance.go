@@ -21,8 +21,8 @@ func (d *Database) Advance(
 ) (r allocator.Range, now int64, err error) {
 	now = min(max(step, 1), allocator.LimitStep)
 	err = d.callFor(ctx, tag, func(o *opened) error {
-		if err := d.unfit.Load(); err != nil {
-			return *err
+		if err := o.altered(); err != nil {
+			return err
 		}
 		amount := max(n, now)
 		first, err := o.advance(ctx, o.db, tag, amount, now, from)

@@ -25,22 +25,25 @@ func (d *Database) Check(ctx context.Context) error {
 	})
 }
 
-// checkTable looks whether the table of the tags was altered.
+// checkTable looks whether the table of the tags was altered, and keeps what it finds.
 func (d *Database) checkTable(ctx context.Context, o *opened) error {
 	l, err := inspect(ctx, o.db, o.table)
 	if err != nil {
 		return err
 	}
-	if err := l.refuse(); err != nil {
-		err = fmt.Errorf("%w: it was altered: %v", allocator.ErrUnavailable, err) // not %w: it may be altered back
-		d.unfit.Store(&err)
-		return err
+	if len(l.flaws) > 0 {
+		l.description = o.description
 	}
-	d.unfit.Store(nil)
-	if l.description != o.description {
-		d.fit.Store(&opened{o.db, l})
+	d.fit.Store(&opened{o.db, l})
+	return l.altered()
+}
+
+// altered is the error of a table that has flaws since it was opened. It may be altered back.
+func (l *layout) altered() error {
+	if len(l.flaws) == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%w: it was altered: %v", allocator.ErrUnavailable, l.refuse())
 }
 
 // layout is what the database says about the table of the tags.

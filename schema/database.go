@@ -43,13 +43,12 @@ type Database struct {
 	access *access
 	pool   *sql.DB
 
-	fit   atomic.Pointer[opened] // nil: it is not open
+	fit   atomic.Pointer[opened] // as it was last examined; nil: it is not open
 	owner atomic.Pointer[owner]  // nil: it is not known to be this installation's
 	away  atomic.Pointer[error]  // why the last call failed; nil: it did not
-	unfit atomic.Pointer[error]  // why the table cannot be used since it was altered; nil: it can
 }
 
-// opened is what is known of a database that was found fit.
+// opened is what is known of a database that is open.
 type opened struct {
 	db *bun.DB
 	layout
