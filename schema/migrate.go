@@ -69,10 +69,26 @@ func SQL(alloc string) string {
 func (d *Database) Migrate(ctx context.Context) (created []string, err error) {
 	o, created, err := d.migrate(ctx, false)
 	if err == nil {
+		d.warnUnsynced(ctx, o.db)
 		d.fit.Store(o)
 		d.found()
 	}
 	return created, err
+}
+
+// warnUnsynced warns of a server that can lose what it has confirmed. Where there is a binary log, a crash undoes what
+// the log has not on disk.
+func (d *Database) warnUnsynced(ctx context.Context, db bun.IDB) {
+	for name, ask := range map[string]string{
+		"innodb_flush_log_at_trx_commit": "SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)",
+		"sync_binlog":                    "SELECT IF(@@global.log_bin, CONCAT(@@global.sync_binlog), '1')",
+	} {
+		var value string
+		if err := db.NewRaw(ask).Scan(ctx, &value); err == nil && value != "1" {
+			d.cfg.Log.Warn("the MySQL server confirms writes before they are on disk: a crash of its machine can set it back",
+				name, value, "fix", "set "+name+" to 1")
+		}
+	}
 }
 
 // errNoOwner: the database has no table leaf_installation.
