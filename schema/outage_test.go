@@ -38,6 +38,17 @@ func TestServerSettings(t *testing.T) {
 		leafTable("description", "utf8mb4_general_ci"))
 	behaves(t, dsn, app)
 
+	var log notes
+	s := prepare(t, app, &log)
+	if err := s.Open(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{"innodb_flush_log_at_trx_commit=2", "sync_binlog=0"} {
+		if !strings.Contains(log.String(), setting) {
+			t.Errorf("a server that syncs too little is not named by %s: %s", setting, log.String())
+		}
+	}
+
 	newDatabase(t, app, inTable("Leaf_Alloc")) // the same table to this server
 	readOnly(t, dsn, app)
 }
