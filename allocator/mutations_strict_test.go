@@ -15,7 +15,7 @@ var strictMutations = []mutation{
 	{name: "IDs that a generator passed on for were claimed before", by: "TestPassOnFails", edits: []edit{{"strict.go",
 		"	if err == nil {\n		err = grant.check(seen)\n	}\n	b.mu.Lock()", "	_ = seen\n	b.mu.Lock()"}}},
 	{name: "the range of an ambiguous claim is used", by: "TestStrictAmbiguous|TestClaimUncertain", edits: []edit{{"claims.go",
-		"		if err == nil {\n			return Grant{Range: Range{claim.First", "		if err == nil || !errors.Is(err, ErrConflict) {\n			return Grant{Range: Range{claim.First"}}},
+		"		if err == nil {\n			return Grant{Range: Range{First: claim.First", "		if err == nil || !errors.Is(err, ErrConflict) {\n			return Grant{Range: Range{First: claim.First"}}},
 	{name: "more is handed out than was claimed", by: "TestPassOnShort", edits: []edit{{"strict.go",
 		" && w.n <= grant.Last-next+1; w = ", "; w = "}}},
 	{name: "IDs below an operator's max_id are handed out", by: "TestStrictMaxIDMoved", edits: []edit{{"strict.go",

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -74,20 +75,20 @@ func connectElsewhere(first *nats.Conn, opts []nats.Option) *nats.Conn {
 
 // keepApart moves the second connection to another server when both have come to the same one. stop ends that.
 func keepApart(first, second *nats.Conn) (stop func()) {
-	var timer *time.Timer
-	ready := make(chan struct{})
-	timer = time.AfterFunc(apartAfter, func() {
-		<-ready
-		if first.IsClosed() || second.IsClosed() {
-			return
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-time.After(apartAfter):
+			}
+			if id := first.ConnectedServerId(); id != "" && id == second.ConnectedServerId() {
+				_ = second.ForceReconnect()
+			}
 		}
-		if id := first.ConnectedServerId(); id != "" && id == second.ConnectedServerId() {
-			_ = second.ForceReconnect()
-		}
-		timer.Reset(apartAfter)
-	})
-	close(ready)
-	return func() { timer.Stop() }
+	}()
+	return sync.OnceFunc(func() { close(ended) })
 }
 
 // Close ends the connections that [Connect] made. Calls that wait get [nats.ErrConnectionClosed]. A client of
