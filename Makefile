@@ -2,6 +2,8 @@
 GO          ?= go
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+# A later one needs a module that the proxy does not have.
+GORELEASER   = github.com/goreleaser/goreleaser/v2@v2.15.0
 # The product and its tests compile for these, also where an int has 32 bits. Nobody runs the tests there.
 PLATFORMS    = linux/386 linux/arm windows/amd64 darwin/arm64
 FUZZTIME    ?= 20s
@@ -24,7 +26,7 @@ FUZZ         = bus/idspace:FuzzCheckTag internal/wire:FuzzParseRequest internal/
                snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile
 
-.PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations chart clean
+.PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations release release-check chart clean
 
 run: ## a generator with tag order
 	$(GO) run ./cmd/leaf serve --tag order
@@ -93,5 +95,13 @@ mutations: deps ## breaks each promise on purpose; a test must find it (half an 
 chart: ## the Helm chart: rendered, compared with the types of Kubernetes, and its pods run as processes
 	cd tests/helm && $(GO) vet . && TMPDIR=$(SCRATCH) $(GO) test -count=1 -timeout 9m .
 
+# Of a commit with a tag v…, with GITHUB_TOKEN: it also makes a draft of a release on GitHub. The first run builds the
+# tool, which takes some minutes. It reads git, so run it in a clone without changes.
+release: ## dist: archives, a Debian package, checksums, SBOMs
+	$(GO) run $(GORELEASER) release --clean $(if $(GITHUB_TOKEN),,--snapshot --skip=publish)
+
+release-check: ## two releases of this commit have equal bytes, and what they install works
+	@tests/release.sh
+
 clean:
-	rm -rf bin
+	rm -rf bin dist

@@ -172,7 +172,7 @@ func (p *pod) awaitReady() {
 // replaced. Others join this NATS.
 func TestPodsServe(t *testing.T) {
 	tokens := map[string]string{"secrets/http-token": "ids", "secrets/http-admin-token": "all",
-		"secrets/nats-password": "secret", "secrets/route-password": "12e4"} // an unquoted 12e4 is a number to nats-server
+		"secrets/nats-password": "secret", "secrets/route-password": "1200"} // an unquoted 1200 is a number to nats-server
 	t.Run("plain", func(t *testing.T) {
 		pods := newPods(t, "{settings: {tag: [order]}}", tokens)
 		serve(t, pods)
