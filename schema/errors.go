@@ -55,7 +55,8 @@ func (d *Database) explain(ctx context.Context, tag string, err error) error {
 	case tag != "" && undone(err):
 		return fmt.Errorf("%w: %w", allocator.ErrConflict, err)
 	}
-	if err = d.meaning(ctx, err); errors.Is(err, allocator.ErrRefused) && d.fit.Load() != nil || // else it may be repaired
+	err = d.meaning(ctx, err)
+	if errors.Is(err, allocator.ErrRefused) && d.fit.Load() != nil || // before it is open it may be repaired
 		errors.Is(err, allocator.ErrUnavailable) && !errors.Is(d.Err(), allocator.ErrRefused) {
 		d.away.Store(&err)
 	}
@@ -72,7 +73,7 @@ func (d *Database) meaning(ctx context.Context, err error) error {
 		}
 	}
 	switch number(err) {
-	case 1264, 1366, errNoDefault, 1406: // a number, a text not in the character set, a column without a default, a long text
+	case 1264, 1366, errNoDefault, 1406: // a number, a text's character set, a column without a default, a long text
 		return fmt.Errorf("%w: it does not fit the columns of %s: %w", idspace.ErrBadValue, d.cfg.Table, err)
 	case errOption, 1792, 1836, 1874: // the server, a transaction, a mode, the engine
 		err = fmt.Errorf("%w: %w", errReadOnly, err)

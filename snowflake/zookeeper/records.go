@@ -137,8 +137,8 @@ func (r *Registry) readNodes(ctx context.Context, c *client, names []string) map
 	return nodes
 }
 
-// add makes the node of a worker that has none: its sequence number, counted from the first worker, or the next one that
-// is free. So if all nodes are deleted, no worker comes back soon. [zk.ErrBadVersion]: another generator made a node
+// add makes the node of a worker that has none: its sequence number, counted from the first worker, or the next one
+// that is free. So if all nodes are deleted, no worker comes back soon. [zk.ErrBadVersion]: another generator made a node
 // meanwhile.
 func (r *Registry) add(
 	ctx context.Context, c *client, rec snowflake.Record, choice snowflake.Choice,
@@ -154,7 +154,8 @@ func (r *Registry) add(
 		return e, err
 	}
 	if all.damaged != "" {
-		return e, fmt.Errorf("the worker of the damaged node %s is unknown: stop its holder, then delete the node", all.damaged)
+		return e, fmt.Errorf("the worker of the damaged node %s is unknown: stop its holder, then delete the node",
+			all.damaged)
 	}
 	n, tried := choice.Last-choice.First+1, int64(0)
 	for ; tried < n; tried++ {
