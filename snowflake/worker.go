@@ -40,10 +40,10 @@ type keeperState struct {
 type heldWorker struct {
 	Record
 	version  uint64
-	floor    int64         // the earliest time that may be issued
-	ceiling  int64         // on disk: above all that is issued
-	failing  error         // why the registry did not confirm it the last time; nil: it did
-	expiring bool          // reported
+	floor    int64 // the earliest time that may be issued
+	ceiling  int64 // on disk: above all that is issued
+	failing  error // why the registry did not confirm it the last time; nil: it did
+	expiring bool  // reported
 	// unconfirmed: it comes from the file alone, because the registry was unavailable at the start.
 	unconfirmed bool
 }
