@@ -16,5 +16,5 @@ const routeAnswers = time.Second
 func (s *Server) Routes(ctx context.Context) map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, routeAnswers)
 	defer cancel()
-	return wire.ServerIDs(ctx, s.routes)
+	return wire.ServerIDs(ctx, s.routes, s.secure)
 }

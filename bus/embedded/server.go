@@ -3,6 +3,7 @@ package embedded
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ type Server struct {
 	dir    string // of JetStream
 	log    *logger
 	routes []string      // of the configuration, by host and port
+	secure *tls.Config   // TLS of routes; nil: they have none
 	free   atomic.Uint64 // bytes on the disk of dir, at the last check
 
 	health   health
@@ -85,7 +87,8 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS server: %w", err)
 	}
-	s := &Server{ns: ns, cfg: cfg, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())}}
+	s := &Server{ns: ns, cfg: cfg, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
+		secure: opts.Cluster.TLSConfig.Clone()} // that of nil is nil
 	s.health.restart = make(chan struct{})
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, route := range opts.Routes {

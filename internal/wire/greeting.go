@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"net"
 	"sync"
@@ -41,8 +42,8 @@ func ReadGreeting(conn net.Conn, deadline time.Time) (g Greeting, text []byte, o
 }
 
 // ServerIDs returns the ID of the NATS server at each address; empty: none greets before the context is done, which
-// has a deadline. It asks all at the same time.
-func ServerIDs(ctx context.Context, addresses []string) map[string]string {
+// has a deadline. With a secured configuration TLS comes before the greeting. It asks all at the same time.
+func ServerIDs(ctx context.Context, addresses []string, secured *tls.Config) map[string]string {
 	var asks sync.WaitGroup
 	var mu sync.Mutex
 	ids := make(map[string]string)
@@ -50,7 +51,11 @@ func ServerIDs(ctx context.Context, addresses []string) map[string]string {
 	for _, address := range addresses {
 		asks.Go(func() {
 			var g Greeting
-			if conn, err := new(net.Dialer).DialContext(ctx, "tcp", address); err == nil {
+			dial := new(net.Dialer).DialContext
+			if secured != nil {
+				dial = (&tls.Dialer{Config: secured}).DialContext
+			}
+			if conn, err := dial(ctx, "tcp", address); err == nil {
 				g, _, _, _ = ReadGreeting(conn, end)
 				conn.Close()
 			}
