@@ -31,7 +31,7 @@ done
 unit=$PWD/leaf.service
 sed "s|/usr/bin/leaf|$PWD/deb/usr/bin/leaf|" deb/usr/lib/systemd/system/leaf.service >"$unit"
 if command -v systemd-analyze >/dev/null; then
-	found=$(systemd-analyze verify --man=no "$unit" 2>&1)
+	found=$(systemd-analyze verify --man=no "$unit" 2>&1 || true)
 	[ -z "$found" ] || { echo "$found"; exit 1; }
 else
 	echo 'leaf.service is not checked: there is no systemd-analyze'
