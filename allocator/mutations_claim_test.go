@@ -8,7 +8,7 @@ var claimMutations = []mutation{
 	{name: "a range of the database may begin below the record's end", by: "TestPropose", edits: []edit{
 		{"claims.go", "c.cfg.Numbers.Advance(ctx, s.Name, n, s.Step, max(s.MaxID, from))", "c.cfg.Numbers.Advance(ctx, s.Name, n, s.Step, 1)"}}},
 	{name: "a claim takes all that a limit leaves", by: "TestPropose", edits: []edit{
-		{"claims.go", "min(max(p.n, s.Step), left/leftShare)", "max(p.n, s.Step)"}}},
+		{"claims.go", "min(max(p.n, s.Step), left/leftShare)", "min(max(p.n, s.Step), left)"}}},
 	{name: "a claim takes less than is wanted", by: "TestPropose", edits: []edit{
 		{"claims.go", "n := max(p.need, min(", "n := max(1, min("}}},
 	{name: "a claim of a strict tag takes a step", by: "TestPropose|TestStrictClaims", edits: []edit{

@@ -62,7 +62,7 @@ var pollMutations = []mutation{
 	{name: "the alert of a row with a strict tag's name has no end", by: "TestPollAlerts", edits: []edit{
 		{"poll.go", "			p.cfg.Notify(Recovered{name, \"shadowed\"})\n", ""}}},
 	{name: "every generator polls", by: "TestPollLeads", edits: []edit{
-		{"poll.go", "		case !leads: //", "		case !leads && a == nil: //"}}},
+		{"poll.go", "		case !leads: //", "		case !leads && false: //"}}},
 	{name: "what was seen before the lead changed counts", by: "TestPollLeads", edits: []edit{
 		{"poll.go", "			clear(p.missing)\n			p.shadow(nil)\n", "			p.shadow(nil)\n"}}},
 	{name: "a poll that failed is a success", by: "TestPollFails", edits: []edit{

@@ -18,7 +18,7 @@ var promiseMutations = []mutation{
 		"	for ctx.Err() == nil {\n		err := a.cfg.Records.Watch(", "	for range 1 {\n		err := a.cfg.Records.Watch("}, {"allocator.go",
 		"	a.cancel() // from now", "	<-ctx.Done()\n	a.cancel() // from now"}}},
 	{name: "a tag that is no name reaches the store", by: "TestBadTag", edits: []edit{{"memory.go",
-		"	if err := idspace.CheckTag(tag); err != nil {\n		return nil, err\n	}\n	s.mu.Lock()", "	s.mu.Lock()"}}},
+		"	if err := idspace.CheckTag(tag); err != nil {\n		return nil, err\n	}\n	s.mu.Lock()", "	_ = idspace.CheckTag\n	s.mu.Lock()"}}},
 	{name: "a tag has a step of 0", by: "TestCheckValues", edits: []edit{{"tag.go",
 		"step < 1 || step > maxStep", "step < 0 || step > maxStep"}}},
 	{name: "a damaged record is waited for", by: "TestUnusable", edits: []edit{{"refill.go",

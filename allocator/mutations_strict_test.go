@@ -88,7 +88,7 @@ var strictMutations = []mutation{
 		"	p, wanted := b.planStrictLocked(single)\n	timeout =", "	p, wanted := p0, true\n	timeout ="}, {"strict.go",
 		"write(b *buffer, single bool,", "write(b *buffer, p0 plan,"}, {"strict.go", "a.write(b, single,", "a.write(b, p,"}}},
 	{name: "the watch does not show how far a strict tag was", by: "TestStrictSeenElsewhere", edits: []edit{{"index.go",
-		"	if s.MaxID > e.end {\n", "	if e.kind != indexedStrict && kindOf(s.Tag) != indexedStrict && s.MaxID > e.end {\n"}}},
+		"	if s.MaxID > e.end {\n", "	if s.Order != Strict && s.MaxID > e.end {\n"}}},
 	{name: "requests are passed on after one conflict", by: "TestPassOn", edits: []edit{{"strict.go",
 		"c.Conflicts%passOnAfter == 0 {", "c.Conflicts > 0 {"}}},
 	{name: "requests are never passed on", by: "TestPassOn", edits: []edit{{"strict.go",

@@ -84,7 +84,7 @@ var mutations = []mutation{
 		"	m.file = f\n	if failed", "	if m.file == nil {\n		m.file = f\n	}\n	if failed"},
 		{"marks.go", "		m.file.Close()\n", ""}}},
 	{name: "a rewrite keeps the present marks only", by: "TestMarksCompaction", edits: []edit{{"marks.go",
-		"	failed := writeLines(m.path, ends)", "	failed := writeLines(m.path, m.unwritten)"}}},
+		"	failed := writeLines(m.path, ends)", "	failed := writeLines(m.path, x.dirty)"}}},
 	{name: "the file of the marks grows for ever", by: "TestMarksCompaction", edits: []edit{{"marks.go",
 		"if m.lines+len(marks) > 2*tags+slackLines {", "if false {"}}},
 	{name: "a file that cannot be read is an empty one", by: "TestMarksUnwritable", edits: []edit{

@@ -68,7 +68,7 @@ func ExampleNewClient() {
 	}
 	defer g.Close()
 
-	var client *bus.Client = bus.NewClient(g.Conn(), bus.NoHedging())
+	client := bus.NewClient(g.Conn(), bus.NoHedging())
 	fmt.Println(client.Next(context.Background(), "order"))
 	fmt.Println(client.Stats() == bus.Stats{Requests: 1})
 	// Output:
