@@ -18,7 +18,7 @@ func TestServeRefuses(t *testing.T) {
 		"--max-clock-skew 61m", "--max-clock-back 0s", "--max-clock-wait 0s", "--max-clock-wait 61s",
 		"--listen foo", "--listen 127.0.0.1:nats", "--log-level loud", "--log-format xml", "--node a\u00a0b", "--node .a",
 	} {
-		line := append([]string{"serve", "--data-dir", t.TempDir()}, strings.Split(args, " ")...)
+		line := append([]string{"serve", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0"}, strings.Split(args, " ")...)
 		if status, stdout, stderr := leaf(t, line...); status != cli.ExitUsage || stdout != "" {
 			t.Errorf("%s: status %d, %s", args, status, stderr)
 		}
