@@ -58,7 +58,7 @@ func TestMutations(t *testing.T) {
 		// An error says why.
 		{"an error loses the reason that a generator gave", "TestErrorBody", mutate.Edit{"errors.go",
 			"return &Error{body.Code, body.Reason,", "return &Error{body.Code, Internal,"}},
-		{"the end of a context hides why there were no IDs", "TestClientThatGivesUp", mutate.Edit{"internal/wire/ask.go",
+		{"the end of a context hides why there were no IDs", "TestClientThatGivesUp", mutate.Edit{"../internal/wire/ask.go",
 			"why = fmt.Errorf(\"%w (%w)\", why, end)", "why = end"}},
 		{"a quota that is used up is asked for again at once", "TestClientTriesAgainWhatMayGetBetter", mutate.Edit{"call.go",
 			"return e.RetryAfter == 0 ||", "return"}},
