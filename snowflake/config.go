@@ -25,7 +25,7 @@ const (
 const (
 	// restAtStart is how far the ceiling of the last run may be ahead of its clock. A start may have to wait
 	// for that long. If it is further ahead, the clock went backwards since the start compared it.
-	restAtStart = ceilingAhead * time.Millisecond
+	restAtStart = (ceilingAhead + slack) * time.Millisecond
 	// recheckAfter bounds the pause between checks of the clock while requests wait.
 	recheckAfter = 100 * time.Millisecond
 	// nextMillisecond is the pause while the present one is used up, and how much earlier than a longer unit

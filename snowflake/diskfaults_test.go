@@ -120,7 +120,7 @@ func TestDiskSlow(t *testing.T) {
 		var d slowDisk
 		n := w.start(func(s *setup) { s.wrap = d.wrap })
 		time.Sleep(time.Second)
-		d.slow(300 * ms)
+		d.slow(500 * ms)
 		for range 1000 {
 			time.Sleep(10 * ms)
 			n.take(0)

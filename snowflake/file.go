@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -58,8 +59,13 @@ type Saved struct {
 //	└───────────────────────────────────┴───────────────────────────────────┘
 //	  the newest                          the one before, overwritten next
 //
-// The slot with the higher number counts. A Save writes both, one after the other. So either says the same, but for
-// the moment of a Save, when one may have been half-written, and the other says what may count too.
+// The slot with the higher number counts. If only one can be read, the other may have been
+// half-written, or may have been the newer one. So each must be able to stand for the other:
+//
+//   - A Save that only raises the reservation, and the ceiling by at most slack, writes one slot.
+//   - Any other Save writes both. So does the first one, and the one after a failure.
+//   - A slot that is left alone counts with its ceiling raised by slack. That is above all
+//     that was issued. Its reservation can only be too short.
 //
 // Its methods are safe for concurrent use.
 type File struct {
@@ -75,10 +81,12 @@ type File struct {
 	writes  int64                              // the number of the last write that was tried
 	newest  int64                              // the slot that counts, overwritten last
 	slots   [2][]byte                          // what they hold; nil: it could not be read
+	apart   bool                               // one slot may not be able to stand for the other
 }
 
 const (
 	slotSize = 4096 // bytes: a page, so that writing one slot leaves the other alone
+	slack    = 4000 // ms by which the ceilings of the slots may differ
 
 	// diskWait bounds an operation on the worker's file. A slower disk cannot serve
 	// snowflakes, because the ceiling is less than that ahead.
@@ -131,13 +139,14 @@ func NewFile(d Disk) (*File, error) {
 }
 
 func newFile(d Disk, run func(operation func() error) error) (*File, error) {
-	f := &File{disk: d, run: run, newest: 1}
+	f := &File{disk: d, run: run, newest: 1, apart: true}
 	// The last writes of a killed process may be in the system's cache alone. They must not
 	// be lost while the other slot is overwritten.
 	if err := run(d.Sync); err != nil {
 		return nil, fmt.Errorf("syncing the worker's file: %w", err)
 	}
 	var unread error
+	valid := 0
 	for i := range f.slots {
 		data, err := f.read(i)
 		if err != nil {
@@ -145,12 +154,20 @@ func newFile(d Disk, run func(operation func() error) error) (*File, error) {
 			continue
 		}
 		f.slots[i] = data
-		if s, ok := readSlot(data); ok && s.Write > f.writes {
+		s, ok := readSlot(data)
+		if !ok {
+			continue
+		}
+		valid++
+		if s.Write > f.writes {
 			f.writes, f.newest, f.saved, f.ok = s.Write, int64(i), s.Saved, true
 		}
 	}
-	if !f.ok && unread != nil {
+	switch {
+	case valid == 0 && unread != nil:
 		return nil, fmt.Errorf("reading the worker's file: %w", unread)
+	case valid == 1:
+		f.saved.Ceiling = min(f.saved.Ceiling, math.MaxInt64-slack) + slack
 	}
 	return f, nil
 }
@@ -185,15 +202,30 @@ func (f *File) Saved() (s Saved, ok bool) {
 func (f *File) Save(s Saved) error {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	for range f.slots {
+	slots := 1
+	if f.apart || !mayStandFor(f.saved, s) {
+		slots = 2
+	}
+	for range slots {
 		if err := f.overwrite(s); err != nil {
 			return fmt.Errorf("writing the worker's file: %w", err)
 		}
 	}
+	f.apart = false
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.saved, f.ok = s, true
 	return nil
+}
+
+// mayStandFor reports whether a slot with old can be read in place of one with s.
+func mayStandFor(old, s Saved) bool {
+	grown := s.Ceiling - old.Ceiling
+	if grown < 0 || grown > slack || s.ReservedUntil < old.ReservedUntil {
+		return false
+	}
+	old.Ceiling, old.ReservedUntil = s.Ceiling, s.ReservedUntil
+	return old == s
 }
 
 // overwrite puts s into the older slot, which is the newest once it is durable. writing must be held.
@@ -206,6 +238,7 @@ func (f *File) overwrite(s Saved) error {
 	if err := f.checkAlone(); err != nil {
 		return err
 	}
+	f.apart = true
 	f.writes++
 	older := 1 - f.newest
 	err := f.run(func() error {

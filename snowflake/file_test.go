@@ -3,6 +3,7 @@ package snowflake_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"testing"
@@ -12,7 +13,10 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-const slotSize = 4096
+const (
+	slotSize = 4096
+	slack    = 4000 // ms that a lost slot may cost
+)
 
 // kept is a state of which the tests change what they are about.
 func kept(change func(*snowflake.Saved)) snowflake.Saved {
@@ -25,6 +29,12 @@ func kept(change func(*snowflake.Saved)) snowflake.Saved {
 }
 
 func ceiling(ms int64) snowflake.Saved { return kept(func(s *snowflake.Saved) { s.Ceiling = ms }) }
+
+// raised is s as it counts when only one slot with it is left.
+func raised(s snowflake.Saved) snowflake.Saved {
+	s.Ceiling += slack
+	return s
+}
 
 func open(t *testing.T, d snowflake.Disk) *snowflake.File {
 	t.Helper()
@@ -103,19 +113,16 @@ func (d *tape) ReadAt(p []byte, off int64) (int, error) {
 	return d.Disk.ReadAt(p, off)
 }
 
-// TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case.
+// TestFileStart: the first Save after a start overwrites last what the start relied on, and both slots in any case. So
+// does the first one after a failure.
 func TestFileStart(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for newest := range 2 {
 			d := newTape(snowflaketest.NewDisk())
 			f := open(t, d)
-			save(t, f, ceiling(500_000))
-			if newest == 0 { // its second write fails
-				d.steps, d.fail = nil, func(string) bool { return len(d.steps) == 3 }
-				if err := f.Save(ceiling(500_000)); !errors.Is(err, snowflaketest.ErrDisk) {
-					t.Errorf("a Save of which a write failed: %v", err)
-				}
-				d.fail = func(string) bool { return false }
+			save(t, f, ceiling(500_000), ceiling(500_000))
+			if d.steps[len(d.steps)-2] != fmt.Sprint(newest) {
+				save(t, f, ceiling(500_000))
 			}
 			if lost {
 				change(t, d, (1-newest)*slotSize, []byte("x"))
@@ -127,6 +134,28 @@ func TestFileStart(t *testing.T) {
 				t.Errorf("slot %d counted (the other lost: %v); Save did %v, want %v", newest, lost, d.steps, want)
 			}
 		}
+	}
+	d := newTape(snowflaketest.NewDisk())
+	f := open(t, d)
+	save(t, f, ceiling(500_000))
+	d.steps, d.fail = nil, func(string) bool { return len(d.steps) == 3 } // the second slot
+	if err := f.Save(ceiling(1)); !errors.Is(err, snowflaketest.ErrDisk) {
+		t.Errorf("a Save of which a write failed: %v", err)
+	}
+	d.steps, d.fail = nil, func(string) bool { return false }
+	save(t, f, ceiling(500_001))
+	if len(d.steps) != 4 {
+		t.Errorf("after a failure Save did %v", d.steps)
+	}
+}
+
+// TestFileCeilingAtTheLimit: it cannot be raised beyond what an int64 holds.
+func TestFileCeilingAtTheLimit(t *testing.T) {
+	for _, c := range []int64{math.MaxInt64, math.MaxInt64 - slack, math.MaxInt64 - slack - 1} {
+		d := snowflaketest.NewDisk()
+		save(t, open(t, d), ceiling(c))
+		change(t, d, 0, []byte("x"))
+		wantSaved(t, open(t, d), ceiling(c+min(slack, math.MaxInt64-c)))
 	}
 }
 
@@ -169,7 +198,7 @@ func TestFileUnreadable(t *testing.T) {
 				save(t, f, ceiling(500_000))
 			}
 			f = open(t, d)
-			wantSaved(t, f, ceiling(500_000))
+			wantSaved(t, f, raised(ceiling(500_000)))
 			d.blind = -1
 			save(t, f, ceiling(600_000))
 			d.blind = slot
@@ -202,7 +231,7 @@ func TestFileOfAKilledProcess(t *testing.T) {
 		wantSaved(t, f, ceiling(500_001))
 		again.fail = noSync
 		f.Save(ceiling(500_002))
-		wantSaved(t, open(t, again.PowerFail(random)), ceiling(500_001), ceiling(500_002))
+		wantSaved(t, open(t, again.PowerFail(random)), ceiling(500_001), raised(ceiling(500_001)), ceiling(500_002))
 	}
 }
 

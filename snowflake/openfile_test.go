@@ -47,7 +47,7 @@ func TestOpenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for size, want := range map[int][]snowflake.Saved{
-		0: nil, 1: nil, slotSize: {ceiling(1)}, slotSize + 100: {ceiling(1)},
+		0: nil, 1: nil, slotSize: {raised(ceiling(1))}, slotSize + 100: {raised(ceiling(1))},
 		2 * slotSize: {ceiling(1)}, 3 * slotSize: {ceiling(1)},
 	} {
 		path := filepath.Join(t.TempDir(), "worker")
