@@ -96,7 +96,8 @@ func TestBatchKeepsItsShare(t *testing.T) {
 		if calls := s.reserves(); calls[2].n != 81 || calls[3].n != 19 {
 			t.Errorf("writes %v, want 81 and then the missing 19", calls[2:])
 		}
-		w = queued(t, a, "order", 100) // behind the small one
+		synctest.Wait()                // the refill for the small one is under way
+		w = queued(t, a, "order", 100) // behind it
 		gate <- struct{}{}
 		synctest.Wait()
 		if ranges, err = small.Wait(t.Context()); err != nil {

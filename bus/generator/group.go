@@ -35,6 +35,7 @@ type heartbeat struct {
 	Opaque    bool   `json:"opaque,omitempty"` // it has seen the record of an opaque tag
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
 	Snowflake bool   `json:"snowflake"`        // it can answer leaf.snowflake
+	Aside     bool   `json:"aside,omitempty"`  // it has left one of the two, because another generator can answer
 	Server    string `json:"server,omitempty"` // the ID of its NATS server; empty: it is not connected
 	Stays     bool   `json:"stays,omitempty"`  // it cannot move to another NATS server now
 	// Worker is the one that it holds, Lost are those that it has just lost.

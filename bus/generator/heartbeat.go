@@ -42,9 +42,11 @@ func (h *heartbeats) send(b heartbeat) (number uint64) {
 	b.Number = h.group.away.send(at(now))
 	b.Format, b.Polls, b.Opaque = allocator.RecordFormat, h.alloc.Polled(), h.cfg.Index.Opaque() != ""
 	b.Server, b.Stays = h.cfg.Conn.ConnectedServerId(), h.spreading.stays(now)
-	// A service that rests does not count, because two could rely on each other.
-	b.Segment = h.segments.canServe() && !h.segments.rests.Load()
-	b.Snowflake = h.snowflakes.canServe() && !h.snowflakes.rests.Load()
+	// A service that is still aside does not count, because two could rely on each other.
+	segmentsAside, snowflakesAside := h.segments.aside.Load(), h.snowflakes.aside.Load()
+	b.Segment = h.segments.canServe() && !segmentsAside
+	b.Snowflake = h.snowflakes.canServe() && !snowflakesAside
+	b.Aside = segmentsAside || snowflakesAside
 	if worker := h.flakes.Worker(); worker >= 0 && !b.Gone {
 		b.Worker = &worker
 		if state := h.flakes.State(); state.Worker == worker {

@@ -138,8 +138,12 @@ func (g *Generator) stop(r *run, why error) {
 	}
 }
 
-// othersTime is a little longer than it takes to hear a heartbeat and to enter a queue group.
-const othersTime = 100 * time.Millisecond
+const (
+	// othersTime is a little longer than it usually takes to hear a heartbeat and to enter a queue group.
+	othersTime = 100 * time.Millisecond
+	// othersAtMost bounds the wait for a generator that takes longer.
+	othersAtMost = 2 * time.Second
+)
 
 // awaitOthers waits while generators that had stepped aside come back, because they have heard that this one leaves.
 // Without it a request could find no generator. If there is no other generator, it refuses new requests while those
@@ -150,6 +154,9 @@ func (g *Generator) awaitOthers(ctx context.Context) {
 	case !g.cfg.Conn.IsConnected():
 	case len(g.group.present(time.Now())) > 0:
 		time.Sleep(othersTime)
+		ctx, cancel := context.WithTimeout(ctx, othersAtMost)
+		defer cancel()
+		until(ctx, g.othersServe)
 	default:
 		if err := g.cfg.Conn.FlushWithContext(ctx); err != nil { // what came before is accepted
 			g.log.Debug("NATS does not answer", "error", err)
@@ -168,6 +175,12 @@ func (g *Generator) awaitOthers(ctx context.Context) {
 		}()
 		g.requests.wait(ctx)
 	}
+}
+
+// othersServe reports whether no generator is aside, or others can serve anyway.
+func (g *Generator) othersServe() bool {
+	is := func(property func(heartbeat) bool) bool { return g.group.anyPeer(time.Now(), time.Time{}, property) }
+	return !is(func(b heartbeat) bool { return b.Aside }) || is(g.segments.offers) && is(g.snowflakes.offers)
 }
 
 // leave leaves all queue groups, and waits until the requests that NATS has passed on are answered, or wait.

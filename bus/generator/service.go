@@ -41,7 +41,7 @@ type service struct {
 	offers func(heartbeat) bool
 
 	borrowing atomic.Int64 // requests for which others are asked now
-	rests     atomic.Bool  // it is healthy, and not in the queue group yet
+	aside     atomic.Bool  // it has left the queue group, because a peer can serve
 
 	// Owned by the generator's loop.
 	discovery *discovery // nil: the service is not in the queue group
@@ -124,22 +124,21 @@ func (s *service) stepAside(now time.Time) error {
 	}
 	since, bad := s.health.bad(now)
 	aside := bad && s.group.anyPeer(now, since, s.offers)
-	if rests := aside && why == nil; s.rests.Swap(rests) != rests || changed {
-		s.heartbeats.now()
-	}
+	var err error
 	switch {
 	case aside && s.discovery != nil && s.link.hears():
 		s.cfg.Log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
 		s.health.left = true
 		s.close()
-		return nil
-	case aside || s.discovery != nil:
-		return nil
+	case !aside && s.discovery == nil:
+		err = s.open()
+		s.health.left = false
+		if err == nil && s.phase.serving.Load() {
+			s.cfg.Log.Info("entered the queue group", "service", s.name)
+		}
 	}
-	err := s.open()
-	s.health.left = false
-	if err == nil && s.phase.serving.Load() {
-		s.cfg.Log.Info("entered the queue group", "service", s.name)
+	if s.aside.Swap(aside) != aside || changed {
+		s.heartbeats.now() // a peer that stops waits for it, so it comes after the subscriptions
 	}
 	return err
 }
