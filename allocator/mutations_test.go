@@ -204,8 +204,6 @@ var mutations = []mutation{
 		"Range{First: max(h.First, r.First), Last: min(h.Last, r.Last)}", "h"}}},
 	{name: "a range in doubt is not reported beside another alert", by: "TestOverlap", edits: []edit{{"alarms.go",
 		"(!b.alerts[regressed] || e.Action == Dropped)", "!b.alerts[regressed]"}}},
-	{name: "what is dropped still counts as in memory", by: "TestOverlap", edits: []edit{{"reconcile.go",
-		"		a.recountLocked(b)\n		a.refillLocked(b) // for", "		a.refillLocked(b) // for"}}},
 	{name: "nothing is reserved instead of what was dropped", by: "TestOverlap", edits: []edit{{"reconcile.go",
 		"		a.refillLocked(b) // for the requests that wait\n", ""}}},
 

@@ -169,7 +169,6 @@ func (a *follower) overlap(tag string, r Range, run string) bool {
 			InDoubt: Range{First: max(h.First, r.First), Last: min(h.Last, r.Last)}})
 	}
 	if len(held) > 0 {
-		a.recountLocked(b)
 		a.refillLocked(b) // for the requests that wait
 	}
 	b.mu.Unlock()

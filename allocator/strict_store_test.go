@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,22 +64,39 @@ func TestStrictProbe(t *testing.T) {
 
 // TestStrictProbeBackwards: a store that went backwards is noticed and moved up also if no request waits.
 func TestStrictProbeBackwards(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		var r events
-		a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
-		backup := s.Snapshot()
-		take(t, a, 1)
-		s.away()
-		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
-		s.Restore(backup)
-		s.back()
-		time.Sleep(3 * time.Second)
-		if got := published[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 11 || got[0].Seen != 12 || s.maxID() != 12 {
-			t.Errorf("the alerts are %+v, max_id is %d", got, s.maxID())
+	for name, late := range map[string]bool{"the watch finds it": false, "the probe finds it": true} {
+		inBubble(t, name, func(t *testing.T) {
+			s := &deafened{store: newStrict(t, 1)}
+			var r events
+			a := startStrict(t, allocator.Config{Records: s, Notify: r.notify})
+			backup := s.Snapshot()
+			take(t, a, 1)
+			s.away()
+			refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
+			s.deaf.Store(late)
+			s.Restore(backup)
+			s.back()
+			time.Sleep(3 * time.Second)
+			if got := published[allocator.Regressed](&r); len(got) != 1 || got[0].Got != 11 || got[0].Seen != 12 || s.maxID() != 12 {
+				t.Errorf("the alerts are %+v, max_id is %d", got, s.maxID())
+			}
+			r.wantEpisodes(t, "regressed", 1, 1)
+			r.wantEpisodes(t, "refill_failed", 1, 1)
+		})
+	}
+}
+
+// deafened are records of which the watch may tell nothing.
+type deafened struct {
+	*store
+	deaf atomic.Bool
+}
+
+func (u *deafened) Watch(ctx context.Context, f func(allocator.Update)) error {
+	return u.store.Watch(ctx, func(update allocator.Update) {
+		if !u.deaf.Load() {
+			f(update)
 		}
-		r.wantEpisodes(t, "regressed", 1, 1)
-		r.wantEpisodes(t, "refill_failed", 1, 1)
 	})
 }
 

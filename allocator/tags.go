@@ -247,8 +247,8 @@ func (a *admin) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err erro
 }
 
 // Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below
-// the present one; idspace.ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like a
-// typo, see [Tag.CheckLoss].
+// the present one; idspace.ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like
+// a typo, see [Tag.CheckLoss].
 func (a *admin) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
 	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {

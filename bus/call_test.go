@@ -27,6 +27,7 @@ type fakeLine struct {
 
 	mu   sync.Mutex
 	sent []time.Duration // when requests came, since the client began
+	call *call           // which sent the last one
 }
 
 func (f *fakeLine) away() error {
@@ -43,6 +44,9 @@ func (f *fakeLine) publish(_ string, _ []byte, token uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent = append(f.sent, time.Since(f.x.begin))
+	f.x.mu.Lock()
+	f.call = f.x.open[token].call
+	f.x.mu.Unlock()
 	if reply, after := f.answer(int64(len(f.sent))); reply != nil {
 		time.AfterFunc(after, func() { f.x.receive(token, reply) })
 	}
@@ -175,15 +179,18 @@ func TestWhatHedgesCost(t *testing.T) {
 }
 
 // One of three generators is frozen for 10 s: its share of the requests stays without an answer, and then all are
-// answered at once. No call fails, and few take long. In one of 150 runs all 13 requests of a call go to the frozen one.
+// answered at once. No call fails, and few take long. A call sends 13 requests. The last one does not go to the frozen
+// generator: in one of 150 runs all 13 would, and a call would fail.
 func TestFrozenGenerator(t *testing.T) {
 	random := allocatortest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {
 		thaw := 10 * time.Second
 		var c *Client
-		c, _ = faked(func(int64) (*nats.Msg, time.Duration) {
+		var lines []*fakeLine
+		c, lines = faked(func(int64) (*nats.Msg, time.Duration) {
 			took := time.Duration(random.Int64N(int64(2*time.Millisecond))) + 200*time.Microsecond
-			if now := time.Since(c.x.begin); now < thaw && random.IntN(3) == 0 {
+			isLast := len(lines[0].call.sent) == 13
+			if now := time.Since(c.x.begin); now < thaw && random.IntN(3) == 0 && !isLast {
 				return one, thaw - now + took
 			}
 			return one, took
@@ -203,7 +210,7 @@ func TestFrozenGenerator(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		all.Wait()
-		if failed.Load() > 1 || late.Load() > 5 {
+		if failed.Load() > 0 || late.Load() > 5 {
 			t.Errorf("of 10,000 calls %d failed, and %d took long; %+v", failed.Load(), late.Load(), c.Stats())
 		}
 	})

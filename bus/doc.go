@@ -1,7 +1,7 @@
 // Package bus is what a service imports that gets its IDs over NATS. In reading order:
 //
 //   - [Connect], [ConnectWith] or [NewClient] return a [Client]. [Option] changes it: [Timeout], [NoHedging], [OnCall].
-//   - [Client.Tag] returns the handle of a [Tag]: [Tag.Next] returns one ID, and [Tag.Take] n of them as [Range] values.
+//   - [Client.Tag] returns the handle of a [Tag]: [Tag.Next] returns one ID, [Tag.Take] n of them as [Range] values.
 //     The client has the same calls with the name of a tag, and for snowflakes.
 //   - [Client.Pool] returns a [Pool], which keeps IDs in memory. [Ahead] is its [PoolOption].
 //   - [Client.IDs] and [Client.Ranges] are loops over many IDs. [Batch] and [Parallel] are their [BulkOption] values.

@@ -100,9 +100,9 @@ func (s *situation) behind() int64 {
 }
 
 // recorded is a time that the clock had reached in the last run. The ceiling in the file was at most ceilingAhead ahead
-// of it. If one slot of the file could not be read, slack was added to it. The file does not say how much of this there
-// is, so all of it is taken off. So no restart after a crash is refused, or waits. The registry, if it answers, may know
-// better.
+// of it. If one slot of the file could not be read, slack was added to it. The file does not say how much of this
+// there is, so all of it is taken off. So no restart after a crash is refused, or waits. The registry, if it answers,
+// may know better.
 func (s *situation) recorded() int64 {
 	recorded := s.saved.Ceiling - restAtStart.Milliseconds()
 	if own, has := s.own(); has {

@@ -177,8 +177,8 @@ func (s *Server) ClientURL() string { return s.url }
 func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{s.ns}) }
 
 // Reload reads the configuration file again, and takes what can change while the server runs: users, permissions,
-// accounts, certificates. A client of a user that is gone is disconnected, the others stay. If anything else differs, or
-// the user is that of Config, it is an error, and all is as before.
+// accounts, certificates. A client of a user that is gone is disconnected, the others stay. If anything else differs,
+// or the user is that of Config, it is an error, and all is as before.
 func (s *Server) Reload() error {
 	opts, err := s.cfg.options()
 	if err != nil {

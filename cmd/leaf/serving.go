@@ -161,7 +161,8 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	follow := func(run func(context.Context, *slog.Logger)) func(context.Context) error {
 		return func(ctx context.Context) error { run(ctx, s.log); return nil }
 	}
-	return together(ctx, stop, s.awaitRestart, s.reloadNATS, watch, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
+	return together(ctx, stop,
+		s.awaitRestart, s.reloadNATS, watch, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
 }
 
 // tlsConfig is that of HTTP; nil: no TLS.

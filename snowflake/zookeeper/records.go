@@ -138,8 +138,8 @@ func (r *Registry) readNodes(ctx context.Context, c *client, names []string) map
 }
 
 // add makes the node of a worker that has none: its sequence number, counted from the first worker, or the next one
-// that is free. So if all nodes are deleted, no worker comes back soon. [zk.ErrBadVersion]: another generator made a node
-// meanwhile.
+// that is free. So if all nodes are deleted, no worker comes back soon. [zk.ErrBadVersion]: another generator made a
+// node meanwhile.
 func (r *Registry) add(
 	ctx context.Context, c *client, rec snowflake.Record, choice snowflake.Choice,
 ) (e snowflake.Entry, err error) {
