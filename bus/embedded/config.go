@@ -49,6 +49,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// ConfigError is returned by [Start] if a Config, or its ConfigFile, has a mistake.
+type ConfigError struct{ error }
+
+// Unwrap returns the mistake.
+func (e ConfigError) Unwrap() error { return e.error }
+
 // options turns c into what nats-server understands.
 func (c Config) options() (*server.Options, error) {
 	opts := &server.Options{}

@@ -80,7 +80,7 @@ func Check(cfg Config) error {
 func newServer(cfg Config) (*Server, *server.Options, error) {
 	opts, err := cfg.options()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, ConfigError{err}
 	}
 	noAuthUser := opts.NoAuthUser
 	ns, err := server.NewServer(opts)

@@ -64,6 +64,7 @@ type doctor struct {
 	look       look                 // at generators and streams
 	have       kvstore.Installation // its record; without an ID there is none, or it cannot be read
 	mayBeFirst bool                 // no generator need run
+	nobody     bool                 // there is no NATS server, or no generator although one must run
 
 	mu       sync.Mutex // guards findings: the clients of stores log in goroutines of their own
 	findings []finding
@@ -115,9 +116,12 @@ func (d *doctor) conclude(cmd *cobra.Command) error {
 	all := d.all()
 	problems := len(slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.State != stateProblem }))
 	err := printFindings(cmd.OutOrStdout(), all, d.JSON)
-	if problems > 0 {
-		err = cmp.Or(err, fmt.Errorf("%s found; the lines above say what to do",
-			cli.Counted(int64(problems), "problem")))
+	if problems == 0 || err != nil {
+		return err
+	}
+	err = fmt.Errorf("%s found; the lines above say what to do", cli.Counted(int64(problems), "problem"))
+	if d.nobody {
+		return cli.Nobody{Err: err}
 	}
 	return err
 }

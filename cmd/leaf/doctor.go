@@ -15,7 +15,8 @@ func newDoctorCmd() *cobra.Command {
 		Long: `Say what is wrong with an installation, and what to do: what the generators find,
 and what only the outside sees, such as the rights of this NATS user. It prints one
 line for each finding, the worst first. It changes nothing. The exit status is 1 if
-there is a problem. What a start needs is for "leaf serve --check".
+there is a problem, and 3 if there is no NATS server or no generator. What a start
+needs is for "leaf serve --check".
 
 With --wait it waits until any one machine may stop without an interruption, for
 example before you restart it. docs/operate.md says what it cannot know.`,

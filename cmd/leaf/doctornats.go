@@ -26,11 +26,12 @@ const fullPercent = 80
 func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 	ctx := cmd.Context()
 	if d.nc, err = d.Connect(cmd); err != nil {
-		if _, ok := errors.AsType[cli.UsageError](err); !ok {
-			d.add(failed("nats", err))
-			return nil
+		if _, ok := errors.AsType[cli.UsageError](err); ok {
+			return err
 		}
-		return err
+		_, d.nobody = errors.AsType[cli.Nobody](err)
+		d.add(failed("nats", err))
+		return nil
 	}
 	defer d.nc.Close()
 	js, err := d.JetStream(d.nc)
@@ -46,6 +47,7 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 	d.look = lookAround(looking, admin.NewClient(d.nc, admin.Timeout(d.Timeout)), js)
 	account, silence := js.AccountInfo(looking)
 	cancel()
+	d.nobody = len(d.look.nodes) == 0 && d.look.err == nil && !d.mayBeFirst
 	if silence = cmp.Or(silence, d.look.streams[0].err); silence != nil {
 		f := jetStreamFinding(denied(d.nc, silence))
 		f.Check = "jetstream"

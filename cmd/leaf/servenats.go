@@ -85,6 +85,7 @@ func (s *serving) joinHint() string {
 
 // embeddedError says what to do about an error of the NATS server in this process.
 func (s *serving) embeddedError(err error) error {
+	_, mistake := errors.AsType[embedded.ConfigError](err)
 	switch {
 	case errors.Is(err, embedded.ErrAddressInUse) && s.natsConfig != "":
 		return fmt.Errorf("%w. Give another --listen, or change the address in %s", err, s.natsConfig)
@@ -93,7 +94,7 @@ func (s *serving) embeddedError(err error) error {
 		return fmt.Errorf("%w. Is a generator running there? Join it, with your other flags:\n%s\nor listen "+
 			"elsewhere:\n"+
 			"  leaf serve --listen %s --http 127.0.0.1:0", err, s.joinHint(), net.JoinHostPort(host, "0"))
-	case errors.Is(err, embedded.ErrOpenToNetwork):
+	case mistake, errors.Is(err, embedded.ErrOpenToNetwork):
 		return cli.UsageError{Err: err}
 	}
 	return err

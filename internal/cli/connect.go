@@ -132,6 +132,9 @@ func (c *Conn) Options(name string) ([]nats.Option, error) {
 	if c.nkey != "" {
 		check("nkey", func(o *nats.Options) error { return followSeed(c.nkey, o) })
 	}
+	if c.creds != "" {
+		check("creds", func(o *nats.Options) error { return useCreds(c.creds, o) })
+	}
 	if c.tlsCA != "" {
 		check("tlsca", nats.RootCAs(c.tlsCA))
 	}

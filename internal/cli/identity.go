@@ -31,9 +31,6 @@ func (c *Conn) identity() (opts []nats.Option) {
 	if c.Token != "" {
 		opts = append(opts, nats.TokenHandler(latest(c.token, c.Token)))
 	}
-	if c.creds != "" {
-		opts = append(opts, nats.UserCredentials(c.creds))
-	}
 	return opts
 }
 
@@ -60,6 +57,15 @@ func (c *Conn) Latest() func() (password, token string) {
 	}
 	password, token := latest(c.password, c.Password), latest(c.token, c.Token)
 	return func() (string, string) { return password(), token() }
+}
+
+// useCreds sets the credentials that a file holds, which it reads once now to find a mistake.
+func useCreds(file string, o *nats.Options) error {
+	if err := nats.UserCredentials(file)(o); err != nil {
+		return err
+	}
+	_, err := o.UserJWT()
+	return err
 }
 
 // followSeed sets the nkey that a file holds.
