@@ -277,8 +277,12 @@ func (c *call) note(err error) {
 
 // gaveUp returns the error of a call whose time is over.
 func (c *call) gaveUp(ctx context.Context) error {
-	if c.why == nil && len(c.sent) > 0 {
+	switch {
+	case c.why != nil:
+	case len(c.sent) > 0:
 		c.note(wire.Silent(c.subject))
+	case c.failed != nil && c.failed.Load() != nil: // the call before this one, for more IDs, used up the time
+		c.why = *c.failed.Load()
 	}
 	err := c.x.gaveUp(ctx, cmp.Or(c.why, c.x.lines[0].away(), ctx.Err(), context.DeadlineExceeded))
 	// It was the client's timeout, or the context is about to end.

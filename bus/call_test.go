@@ -354,6 +354,21 @@ func TestCallsEndWithTheConnection(t *testing.T) {
 	}
 }
 
+// A call that has no time left says why the one before it had no answer.
+func TestCallWithoutTime(t *testing.T) {
+	t.Parallel()
+	u := newUnderTest(t, hedged)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var failed atomic.Pointer[error]
+	quota := error(&Error{Code: 429, Reason: QuotaExceeded})
+	failed.Store(&quota)
+	_, err := u.x.ask(ctx, 0, request{subject: "leaf.segment.order", count: 1, failed: &failed})
+	if !errors.Is(err, QuotaExceeded) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
 // A client that nobody uses any more leaves nothing on its connection.
 func TestClientIsCollected(t *testing.T) {
 	t.Parallel()

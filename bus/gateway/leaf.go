@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"mime"
 	"net/http"
 	"net/url"
@@ -59,7 +60,7 @@ func (s *Server) answer(
 func (s *Server) take(
 	w http.ResponseWriter, r *http.Request, kind generator.Kind, tag string,
 ) (ranges []bus.Range, batch bool, err error) {
-	count, batch, err := parseCount(r.URL.RawQuery)
+	count, batch, err := parseCount(r.URL.RawQuery, isV1(r))
 	if err == nil && isV1(r) && r.ContentLength > 0 {
 		err = badRequest("a request has no body: the count is a parameter, ?count=100")
 	}
@@ -67,6 +68,7 @@ func (s *Server) take(
 	case err != nil: // the generator never sees it
 		s.cfg.Metrics.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest})
 	case r.Method == http.MethodHead: // an answer without a body takes no ID
+		err = s.refusesTag(kind, tag)
 	case kind == generator.SnowflakeKind:
 		ranges, err = s.cfg.Generator.Snowflakes(r.Context(), count)
 	default:
@@ -76,6 +78,18 @@ func (s *Server) take(
 		}
 	}
 	return ranges, batch, err
+}
+
+// refusesTag returns why no request for IDs of a tag succeeds, however many IDs there are: HEAD has the status of GET.
+func (s *Server) refusesTag(kind generator.Kind, tag string) error {
+	if kind == generator.SnowflakeKind {
+		return nil
+	}
+	err := s.views.records.get(tag).err
+	if errors.Is(err, bus.UnknownTag) || errors.Is(err, bus.BadTag) {
+		return err
+	}
+	return nil
 }
 
 // The content types, as Leaf writes them.
@@ -130,14 +144,19 @@ func prefersJSON(accept []string) bool {
 }
 
 // parseCount returns the parameter count of a query, and whether there is one. Without it
-// the request is for one ID.
-func parseCount(query string) (n int64, given bool, err error) {
+// the request is for one ID. Alone: another parameter, such as a mistyped count, is refused.
+func parseCount(query string, alone bool) (n int64, given bool, err error) {
 	if query == "" {
 		return 1, false, nil
 	}
 	values, err := url.ParseQuery(query)
-	if err != nil && strings.Contains(query, "count") { // count may be the unreadable part
+	if err != nil && (alone || strings.Contains(query, "count")) { // count may be the unreadable part
 		return 0, false, badCount(query)
+	}
+	for name := range values {
+		if alone && name != "count" {
+			return 0, false, badRequest("unknown parameter " + strconv.QuoteToASCII(name) + ": the only one is count")
+		}
 	}
 	counts, given := values["count"]
 	if !given {

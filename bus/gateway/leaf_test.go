@@ -287,7 +287,10 @@ func FuzzParseCount(f *testing.F) {
 		f.Add(query)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
-		n, given, err := parseCount(query)
+		n, given, err := parseCount(query, false)
+		if m, _, strict := parseCount(query, true); strict == nil && (m != n || err != nil) {
+			t.Errorf("%q: alone it is %d, else %d, %v", query, m, n, err)
+		}
 		switch {
 		case err != nil:
 			if n != 0 {

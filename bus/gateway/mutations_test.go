@@ -55,7 +55,7 @@ var mutations = []mutation{
 	{name: "a count in JSON is taken", by: "TestBadRequests", edits: []edit{{"leaf.go",
 		" || req.JSON || counts[0]", " || counts[0]"}}},
 	{name: "a count that cannot be read is 1", by: "TestBadRequests", edits: []edit{{"leaf.go",
-		"err != nil && strings.Contains(query, \"count\")", "err != nil && strings.Contains(query, \"count%\")"}}},
+		"(alone || strings.Contains(query, \"count\"))", "(alone || strings.Contains(query, \"count%\"))"}}},
 
 	// Errors.
 	{name: "an error has status 200", by: "TestErrorsAsLeafTellsThem", edits: []edit{{"leaferror.go",

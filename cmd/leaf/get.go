@@ -111,8 +111,12 @@ func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) 
 		}
 		progress.At("IDs", w.written, f.count)
 	}
-	if fetchErr == nil && w.json {
+	switch {
+	case !w.json || w.written == 0:
+	case fetchErr == nil:
 		w.w.WriteString("]}\n")
+	default: // still JSON: the caller has the IDs
+		fmt.Fprintf(w.w, "],\"written\":%d}\n", w.written)
 	}
 	if errors.Is(fetchErr, context.Canceled) {
 		fetchErr = errors.New("interrupted")
