@@ -62,7 +62,6 @@ var rules = []struct {
 	{anything, otherConfig, anything, refuse, "the configuration is not that of installation RECORD: DIFFERENCES. Start " +
 		"with its settings. For a new installation, give a new --data-dir, and with --server another NATS account"},
 	{anything, free | ours, unfit, refuse, ""},
-	{free, free, others, wait, ""},
 	{anything, free | ours, others | emptied | replaced, refuse, ""},
 	{anything, free | ours, away, wait, ""},
 	{free, free, anything, create, ""},

@@ -28,16 +28,16 @@ const (
 		ours    W    each R      R           W        W    R`
 
 	// A row is a database, a column ZooKeeper. The generator goes on where there is a dot: it creates the record
-	// if there is none, and joins else. Where there is N it waits if there is no record, and is refused else.
+	// if there is none, and joins else.
 	placeTable = `
 		         unused free ours away others emptied replaced unfit
-		unused   .      .    .    W    N      R       R        R
-		free     .      .    .    W    N      R       R        R
-		ours     .      .    .    W    N      R       R        R
-		away     W      W    W    W    N      R       R        R
-		others   N      N    N    N    N      N       N        R
-		emptied  R      R    R    R    N      R       R        R
-		replaced R      R    R    R    N      R       R        R
+		unused   .      .    .    W    R      R       R        R
+		free     .      .    .    W    R      R       R        R
+		ours     .      .    .    W    R      R       R        R
+		away     W      W    W    W    R      R       R        R
+		others   R      R    R    R    R      R       R        R
+		emptied  R      R    R    R    R      R       R        R
+		replaced R      R    R    R    R      R       R        R
 		unfit    R      R    R    R    R      R       R        R`
 )
 
@@ -66,10 +66,6 @@ func TestRules(t *testing.T) {
 			want, ok := letters[whole]
 			switch {
 			case ok:
-			case cell == "N" && record == "free":
-				want = wait
-			case cell == "N":
-				want = refuse
 			case cell != ".":
 				want = letters[cell]
 			case record == "free":

@@ -87,9 +87,9 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 			err = m.adopt(ctx, f)
 		case lost != nil: // begin may have used up the time of the context
 			err = lost
-		case !begun && (then == create || then == wait && f.record == tagsLeft && m.known == ""):
-			// Where tags are left, begin knows which installation lost its record. Look again, also
-			// after an error: a replica that did not have the record yet may have answered.
+		case !begun && m.known == "" && (then == create || f.record == tagsLeft || f.record == free && f.finds(others)):
+			// Where tags are left, or a place is another installation's, begin knows whether an installation lost its
+			// record. Look again, also after an error: a replica that did not have the record yet may have answered.
 			begun, lost, err = true, begin(ctx), nil
 		case then == create && m.Adopt: // a mistyped --data-dir must not begin at 1
 			err = fmt.Errorf("%w: --adopt makes the record of the data folder's installation again, and this folder "+

@@ -130,7 +130,8 @@ func TestJoinMeanwhile(t *testing.T) {
 	}
 }
 
-// While the database or ZooKeeper belongs to an installation that this NATS does not know, nothing is created.
+// Where the database or ZooKeeper belongs to an installation that this NATS does not know, nothing is created. If another
+// generator knows that the installation lost its record, a new one waits with it.
 func TestNothingIsCreatedBesideAnother(t *testing.T) {
 	for name, theirs := range map[string]func(s *site){
 		"database":                        func(s *site) { s.db.of, s.db.id = "B", "D" },
@@ -142,7 +143,12 @@ func TestNothingIsCreatedBesideAnother(t *testing.T) {
 			s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
 			theirs(s)
 			f := s.folder()
-			s.fails(f, false, "belongs to installation B", "no installation yet", "leaf restore", "free it")
+			s.fails(f, true, "belongs to installation B", "no installation yet", "leaf restore", "free it")
+			lost := errors.New("lost")
+			_, err := s.member(f).join(t.Context(), func(context.Context) error { return lost })
+			if !errors.Is(err, lost) || errors.Is(err, allocator.ErrRefused) {
+				t.Errorf("while B is heard: %v", err)
+			}
 			for stream := range s.state().JS.StreamNames(t.Context()).Name() {
 				t.Errorf("it made the stream %s", stream)
 			}

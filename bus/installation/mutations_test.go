@@ -32,7 +32,7 @@ func TestMutations(t *testing.T) {
 		{"a record that was lost beside its tags is made again", "TestJoinWithoutARecord", []mutate.Edit{{"member.go",
 			"case tags:", "case tags && false:"}}},
 		{"a record is created beside the database of another installation", "TestNothingIsCreatedBesideAnother",
-			[]mutate.Edit{{"decide.go", "{free, free, others, wait,", "{free, free, others, create,"}}},
+			[]mutate.Edit{{"decide.go", "{anything, free | ours, others | emptied", "{anything, ours, others | emptied"}}},
 		{"something is created while the owner of a database is not known", "TestWaitsForTheOwner", []mutate.Edit{{"decide.go",
 			"{anything, free | ours, away, wait,", "{anything, free | ours, 0, wait,"}}},
 		{"a database is claimed although the record notes another", "TestOpenLooksAgain", []mutate.Edit{{"member.go",
