@@ -203,7 +203,12 @@ func flaw(c jetstream.StreamConfig) string {
 func replicate(ctx context.Context, cfg Config, create func(replicas int) error) error {
 	switch {
 	case cfg.Replicas > 0:
-		return create(cfg.Replicas)
+		err := create(cfg.Replicas)
+		if code(err) == codeNotClustered {
+			err = fmt.Errorf("%w: --replicas %d needs a cluster of NATS servers, and this server is in none: leave it out, "+
+				"or see docs/operate.md: %w", allocator.ErrRefused, cfg.Replicas, err)
+		}
+		return err
 	case cfg.Conn.ConnectedClusterName() == "": // it is in none
 		return create(1)
 	}
