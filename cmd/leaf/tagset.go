@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
@@ -19,7 +20,7 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 	fs := cmd.Flags()
 	fs.Func("step", "least `NUMBER` of IDs that a generator reserves at a time", func(text string) (err error) {
 		spec.Step = new(int64)
-		*spec.Step, err = strconv.ParseInt(text, 10, 64)
+		*spec.Step, err = atLeastOne(text)
 		return err
 	})
 	fs.Func("max-id", "next `ID` to be reserved; it only moves forward", func(text string) error {
@@ -42,9 +43,7 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 		if spec.Quota == nil {
 			spec.Quota = new(idspace.Quota)
 		}
-		if spec.Quota.Burst, err = strconv.ParseInt(text, 10, 64); err == nil && spec.Quota.Burst < 1 {
-			err = errors.New("want 1 or more")
-		}
+		spec.Quota.Burst, err = atLeastOne(text)
 		return err
 	})
 	fs.Func("outlast", "`TIME` that IDs in memory should last, such as 15m, or none", func(text string) error {
@@ -63,6 +62,15 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 		}
 		return nil
 	}
+}
+
+// atLeastOne reads a number of IDs.
+func atLeastOne(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("want a whole number from 1, not %q", text)
+	}
+	return n, nil
 }
 
 func newTagAddCmd() *cobra.Command {
@@ -88,7 +96,12 @@ that was deleted before continues above all IDs that it ever had.`,
 		return t, err
 	})
 	specFlags(cmd, &spec)
-	cmd.Flags().StringVar(&spec.Order, "order", "", "`ORDER` of its IDs, for life: trend or strict (default trend)")
+	cmd.Flags().Func("order", "`ORDER` of its IDs, for life: trend or strict (default trend)",
+		func(text string) error {
+			spec.Order = text
+			_, err := allocator.ParseOrder(text)
+			return err
+		})
 	cmd.Flags().Func("opaque", "make its IDs opaque, in this `DOMAIN`, for life: 63, 53 or d9 to d18",
 		func(text string) error {
 			spec.Opaque = text
