@@ -54,6 +54,7 @@ and check those that exist. Nothing is dropped, altered or rewritten.`,
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
 	cli.Exclusive(cmd, "check", "print")
+	cli.Exclusive(cmd, "json", "print")
 	return cmd
 }
 

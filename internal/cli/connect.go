@@ -211,7 +211,7 @@ func (c *Conn) Connect(cmd *cobra.Command) (*nats.Conn, error) {
 		return nil, fmt.Errorf("the selected NATS context: %w: choose another one with --context, or name a server "+
 			"with --server", err)
 	case servers == nil:
-		return nil, fmt.Errorf("--context: %w: \"nats context ls\" lists the contexts", err)
+		return nil, Usagef("--context: %w: \"nats context ls\" lists the contexts", err)
 	}
 	return nil, ConnectError(strings.Join(servers, ","), err)
 }

@@ -122,7 +122,7 @@ func TestConnectThroughContext(t *testing.T) {
 		"settings within a context":          {args: []string{"-s", locked, "--context", "stale", "--password", "hunter2"}, url: locked},
 		"another user":                       {args: []string{"--user", "bob"}, fail: "refused access"},
 		"nothing there":                      {args: []string{"--context", "stale"}, fail: "no NATS server at " + nothing},
-		"unknown":                            {args: []string{"--context", "none"}, fail: `unknown context "none"`},
+		"unknown":                            {args: []string{"--context", "none"}, fail: `"none": "nats context ls" lists the contexts` + "\nRun"},
 	} {
 		url, domain, status, stderr := connect(t, c.args...)
 		if url != c.url || domain != c.domain || (status != ExitOK) != (c.fail != "") ||

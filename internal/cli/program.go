@@ -79,6 +79,7 @@ func Program(root *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	root.SetUsageFunc(usage)
 	root.AddCommand(commands...)
 	root.InitDefaultCompletionCmd() // now, so that the loop below finds it
+	root.InitDefaultHelpCmd()
 	for _, cmd := range tree(root) {
 		prepare(cmd)
 	}
@@ -100,6 +101,14 @@ func prepare(cmd *cobra.Command) {
 	switch run := cmd.RunE; {
 	case cmd.Name() == TopicConnection: // cobra prints its help
 		return
+	case cmd.Name() == "help" && cmd.Parent() == cmd.Root():
+		cmd.Args = func(cmd *cobra.Command, args []string) error { // else cobra only prints that there is none
+			about, rest, err := cmd.Root().Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], about.CommandPath())
+			}
+			return err
+		}
 	case !cmd.Runnable():
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		if cmd.HasParent() { // else cobra refuses it, and suggests another one
