@@ -106,7 +106,7 @@ func TestTokens(t *testing.T) {
 				for _, path := range paths {
 					w := get(s, path, header("Authorization", shown))
 					got := w.Code
-					if got < 400 || got == 404 {
+					if got < 400 || got == 404 || got == 503 { // Leaf's pages need NATS
 						got = 200
 					}
 					h := w.Header()

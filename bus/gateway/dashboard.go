@@ -66,6 +66,8 @@ func (v *views) register(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("/dashboard/tags", v.searches.bound(v.tags))
 	mux.HandleFunc("/dashboard/workers", v.searches.bound(v.workers))
+	mux.HandleFunc("/cache", v.searches.bound(v.cachePage))
+	mux.HandleFunc("/db", v.searches.bound(v.dbPage))
 }
 
 // turns bound how many requests are under way. It holds a value for each.
@@ -87,6 +89,10 @@ func (t turns) bound(f func(ctx context.Context, r *http.Request) (any, error)) 
 		if err != nil {
 			e := refusal(err)
 			refuse(w, r, e.Code, string(e.Reason), e.Message)
+			return
+		}
+		if page, ok := body.(leafPage); ok {
+			page.write(w)
 			return
 		}
 		write(w, http.StatusOK, body)
@@ -179,7 +185,7 @@ func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
 //go:embed dashboard
 var files embed.FS
 
-// registerFiles serves the files of the dashboard. Leaf's two pages redirect to it.
+// registerFiles serves the files of the dashboard.
 func registerFiles(mux *http.ServeMux) {
 	err := fs.WalkDir(files, "dashboard", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -198,9 +204,6 @@ func registerFiles(mux *http.ServeMux) {
 	})
 	if err != nil {
 		panic("gateway: the files in this program cannot be read: " + err.Error())
-	}
-	for _, page := range []string{"/cache", "/db"} {
-		mux.Handle(page, http.RedirectHandler("/#tags", http.StatusFound))
 	}
 }
 

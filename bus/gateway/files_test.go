@@ -9,11 +9,6 @@ import (
 func TestPages(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &fakeGenerator{})
-	for _, leafs := range []string{"/cache", "/db"} {
-		if w := get(s, leafs); w.Code != 302 || w.Header().Get("Location") != "/#tags" {
-			t.Errorf("%s: %d, to %q", leafs, w.Code, w.Header().Get("Location"))
-		}
-	}
 	index := get(s, "/")
 	if index.Code != 200 || index.Header().Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(index.Body.String(), "<title>") {
 		t.Fatalf("%d %v", index.Code, index.Header())

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"html/template"
+	"net/http"
+
+	"github.com/leafbus/leafbus/bus/admin"
+)
+
+// leafRows is how many tags one of Leaf's pages has at most.
+const leafRows = 1000
+
+// leafPage is one of the two pages of Leaf, /cache and /db, with its columns. The dashboard shows more.
+type leafPage struct {
+	Title string
+	Head  []string
+	Rows  [][]any
+	Next  string // the last tag, if there are more
+}
+
+var leafHTML = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{{.Title}}</title></head>
+<body>
+<p><a href="/">Dashboard</a></p>
+<table border="1">
+<tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table>
+{{with .Next}}<p><a href="?after={{.}}">more</a></p>
+{{end}}</body>
+</html>
+`))
+
+// write answers with the page.
+func (p leafPage) write(w http.ResponseWriter) {
+	var page bytes.Buffer
+	_ = leafHTML.Execute(&page, p) // a buffer takes all, and the template fits the type
+	w.Header()["Content-Type"] = []string{"text/html; charset=utf-8"}
+	_, _ = w.Write(page.Bytes())
+}
+
+// cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next ID, the first ID after
+// it, and its step.
+func (v *views) cachePage(ctx context.Context, r *http.Request) (any, error) {
+	held, err := v.c.Buffers(ctx, admin.PageRequest{After: r.FormValue("after"), Limit: leafRows})
+	page := leafPage{Title: "Leaf: cache", Head: []string{"name", "init", "next", "pos", "value0", "max0", "step0", "value1",
+		"max1", "step1"}}
+	own := v.g.State().Node
+	if err == nil {
+		err = errors.New("this generator does not answer over NATS")
+	}
+	for _, of := range held {
+		if of.Node != own {
+			continue
+		}
+		err, page.Next = nil, of.Next
+		for _, b := range of.Buffers {
+			row := []any{b.Tag, b.State != "loading", len(b.Segments) > 1, 0}
+			for i := range 2 {
+				var value, end, step int64
+				if i < len(b.Segments) {
+					value, end, step = int64(b.Segments[i].Next), int64(b.Segments[i].Last)+1, b.Step
+				}
+				row = append(row, value, end, step)
+			}
+			page.Rows = append(page.Rows, row)
+		}
+	}
+	return page, err
+}
+
+// dbPage is each tag as the store has it.
+func (v *views) dbPage(_ context.Context, r *http.Request) (any, error) {
+	stored := v.pages.get(admin.PageRequest{After: r.FormValue("after"), Limit: leafRows})
+	page := leafPage{Title: "Leaf: db", Head: []string{"tag", "max", "step", "update time"}, Next: stored.value.Next}
+	for _, t := range stored.value.Tags {
+		page.Rows = append(page.Rows, []any{t.Tag, int64(t.MaxID), t.Step, t.Updated.Local().Format("2006-01-02 15:04:05")})
+	}
+	return page, stored.err
+}
