@@ -2,112 +2,55 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"errors"
 	"io/fs"
 	"net/http"
 	"path"
 	"slices"
-	"strconv"
-	"sync"
 	"time"
 
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-)
-
-const (
-	// viewTimeout bounds the questions to the bus for one view.
-	viewTimeout = 5 * time.Second
-	// maxSearches is how many requests for lists are under way at a time; others wait.
-	maxSearches = 2
-	// maxPages is how many pages are remembered.
-	maxPages = 100
-	// defaultPage and maxPage are how many tags a page has.
-	defaultPage = 50
-	maxPage     = 200
 )
 
 // views answer the dashboard's questions about all generators, over the bus.
 type views struct {
 	g        Generator
 	c        *admin.Client
-	feed     *feed
-	overview *shared[overview]
-	ending   []string // the tags that end first, as the last overview knows them; used by askAll alone
-
-	searches turns // lists
-
-	pages   *answers[admin.PageRequest, admin.TagsPage]
-	records *answers[string, admin.TagRecord]
+	overview *answers[struct{}, overview]
+	busiest  *answers[struct{}, tagsView]
+	events   *answers[struct{}, latestView]
+	pages    *answers[admin.PageRequest, tagsView]
+	lacks    *answers[string, error] // why the store has no record of a tag
 }
 
 func newViews(cfg Config) *views {
-	c := admin.NewClient(cfg.Conn)
-	v := &views{
-		g: cfg.Generator, c: c, feed: &feed{nc: cfg.Conn, js: cfg.JS},
-		pages: newAnswers(maxPages, c.Tags), records: newAnswers(maxRecords, c.Tag),
-		searches: make(turns, maxSearches),
-	}
-	v.overview = newShared(stateKept, v.askAll)
+	v := &views{g: cfg.Generator, c: admin.NewClient(cfg.Conn)}
+	v.overview, v.busiest = newAnswers(stateKept, v.askAll), newAnswers(stateKept, v.askBusiest)
+	v.events = newAnswers(stateKept, (&latest{js: cfg.JS}).ask)
+	v.pages = newAnswers(listKept, v.askPage)
+	v.lacks = newAnswers(listKept, func(ctx context.Context, tag string) error {
+		ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+		defer cancel()
+		_, err := v.c.Tag(ctx, tag)
+		return err
+	})
 	return v
 }
 
 func (v *views) register(mux *http.ServeMux) {
-	mux.HandleFunc("/dashboard/overview", func(w http.ResponseWriter, r *http.Request) {
-		write(w, http.StatusOK, v.overview.get())
-	})
-	mux.HandleFunc("/dashboard/feed", func(w http.ResponseWriter, r *http.Request) {
-		write(w, http.StatusOK, v.latestEvents())
-	})
-	mux.HandleFunc("/dashboard/tags", v.searches.bound(v.tags))
-	mux.HandleFunc("/dashboard/workers", v.searches.bound(v.workers))
-	mux.HandleFunc("/cache", v.searches.bound(v.cachePage))
-	mux.HandleFunc("/db", v.searches.bound(v.dbPage))
+	mux.HandleFunc("/dashboard/overview", serveAnswer(v.overview))
+	mux.HandleFunc("/dashboard/busiest", serveAnswer(v.busiest))
+	mux.HandleFunc("/dashboard/events", serveAnswer(v.events))
+	mux.HandleFunc("/dashboard/tags", v.tags)
+	mux.HandleFunc("/cache", serveLeaf(v.cachePage))
+	mux.HandleFunc("/db", serveLeaf(v.dbPage))
 }
 
-// turns bound how many requests are under way. It holds a value for each.
-type turns chan struct{}
-
-// bound returns a handler that answers with the result of f, within viewTimeout and once it is its turn.
-func (t turns) bound(f func(ctx context.Context, r *http.Request) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), viewTimeout)
-		defer cancel()
-		select {
-		case t <- struct{}{}:
-			defer func() { <-t }()
-		case <-ctx.Done():
-			refuse(w, r, http.StatusTooManyRequests, string(bus.Overloaded), "too many searches at once: try again")
-			return
-		}
-		body, err := f(ctx, r)
-		if err != nil {
-			e := refusal(err)
-			refuse(w, r, e.Code, string(e.Reason), e.Message)
-			return
-		}
-		if page, ok := body.(leafPage); ok {
-			page.write(w)
-			return
-		}
-		write(w, http.StatusOK, body)
-	}
-}
-
-// refusal returns err as an error with a reason. An error without one says that no generator answers, or JetStream.
-func refusal(err error) *bus.Error {
-	if e, ok := errors.AsType[*bus.Error](err); ok {
-		return e
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return &bus.Error{Code: http.StatusGatewayTimeout, Reason: bus.TimedOut, Message: err.Error()}
-	}
-	return &bus.Error{Code: http.StatusServiceUnavailable, Reason: bus.StoreUnavailable, Message: err.Error()}
+func serveAnswer[T any](a *answers[struct{}, T]) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, a.get(struct{}{})) }
 }
 
 // overview is the state of all generators.
@@ -120,63 +63,22 @@ type overview struct {
 	Lost []admin.LostNode `json:"lost"`
 	// Causes are what is wrong, as the generators find it.
 	Causes []admin.Cause `json:"causes"`
-	// Ending is what all generators have of the tags that end first.
-	Ending []tagBuffers `json:"ending"`
 }
 
-// askAll asks all generators for their state, and at the same time for what they have of the tags that ended first in
-// the last overview: one question after the other would take twice as long. The state of this one is there also without
-// NATS.
-func (v *views) askAll() overview {
-	ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
-	defer cancel()
+// askAll asks all generators for their state. That of this one is there also without NATS.
+func (v *views) askAll(ctx context.Context, _ struct{}) overview {
 	own := v.g.State()
 	o := overview{Node: own.Node, UnixMS: time.Now().UnixMilli()}
 	var err error
-	var held []admin.BuffersPage
-	var both sync.WaitGroup
-	both.Go(func() { held, _ = v.c.BuffersOf(ctx, v.ending...) }) // what fails here fails for the states too
-	both.Go(func() { o.Nodes, err = v.c.States(ctx) })
-	both.Wait()
-	if err != nil {
+	if o.Nodes, err = v.c.States(ctx); err != nil {
 		o.Problem = message(err)
 	}
-	o.Ending, v.ending = buffersOf(v.ending, held), firstEnding(o.Nodes)
 	if !slices.ContainsFunc(o.Nodes, func(s admin.State) bool { return s.Node == own.Node }) {
 		o.Nodes = append(o.Nodes, own)
 	}
 	o.Lost = append([]admin.LostNode{}, admin.LostNodes(o.Nodes)...) // [] if there are none
 	o.Causes = admin.Causes(o.Nodes)
 	return o
-}
-
-// latestEvents returns the latest events, and why some may be missing.
-func (v *views) latestEvents() feedView {
-	view := feedView{Events: v.feed.latest()}
-	if why := v.g.Readiness().Reasons["bus"]; why != "" {
-		view.Problem = "New events do not arrive: " + why
-	}
-	return view
-}
-
-// workers answers with a page of the workers.
-func (v *views) workers(ctx context.Context, r *http.Request) (any, error) {
-	from, err := strconv.ParseInt(cmp.Or(r.FormValue("from"), "0"), 10, 64)
-	if err != nil || from < 0 {
-		return nil, badRequest("from is no worker ID")
-	}
-	page, err := v.c.Workers(ctx, admin.WorkersRequest{From: from})
-	view := struct {
-		admin.WorkersPage
-		Problem string `json:"problem"`
-	}{WorkersPage: page}
-	if err != nil {
-		view.Problem = message(err)
-	}
-	if view.Workers == nil {
-		view.Workers = []admin.Worker{}
-	}
-	return view, nil
 }
 
 // The dashboard is plain files. There is no build step, and they load nothing from other

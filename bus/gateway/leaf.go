@@ -85,7 +85,7 @@ func (s *Server) refusesTag(kind generator.Kind, tag string) error {
 	if kind == generator.SnowflakeKind {
 		return nil
 	}
-	err := s.views.records.get(tag).err
+	err := s.views.lacks.get(tag)
 	if errors.Is(err, bus.UnknownTag) || errors.Is(err, bus.BadTag) {
 		return err
 	}

@@ -141,7 +141,6 @@ func TestBadRequests(t *testing.T) {
 		"/decodeSnowflakeId":                         {400, "snowflakeId is missing"},
 		"/dashboard/tags?limit=0":                    {400, "limit"},
 		"/dashboard/tags?limit=201":                  {400, "limit"},
-		"/dashboard/workers?from=x":                  {400, "from"},
 		"/dashboard/other":                           {404, "not found"},
 	} {
 		w := get(s, path)

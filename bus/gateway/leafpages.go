@@ -2,11 +2,13 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"html/template"
 	"net/http"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 )
 
@@ -19,6 +21,8 @@ type leafPage struct {
 	Head  []string
 	Rows  [][]any
 	Next  string // the last tag, if there are more
+
+	err error // why it cannot be had
 }
 
 var leafHTML = template.Must(template.New("page").Parse(`<!DOCTYPE html>
@@ -35,29 +39,35 @@ var leafHTML = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 </html>
 `))
 
-// write answers with the page.
-func (p leafPage) write(w http.ResponseWriter) {
-	var page bytes.Buffer
-	_ = leafHTML.Execute(&page, p) // a buffer takes all, and the template fits the type
-	w.Header()["Content-Type"] = []string{"text/html; charset=utf-8"}
-	_, _ = w.Write(page.Bytes())
+// serveLeaf answers with one of the pages, from the tag after a given one on. It asks for one at a time.
+func serveLeaf(ask func(ctx context.Context, after string) leafPage) http.HandlerFunc {
+	pages := newAnswers(listKept, ask)
+	return func(w http.ResponseWriter, r *http.Request) {
+		p := pages.get(r.FormValue("after"))
+		if p.err != nil {
+			refuse(w, r, http.StatusServiceUnavailable, string(bus.StoreUnavailable), message(p.err))
+			return
+		}
+		var page bytes.Buffer
+		_ = leafHTML.Execute(&page, p) // a buffer takes all, and the template fits the type
+		w.Header()["Content-Type"] = []string{"text/html; charset=utf-8"}
+		_, _ = w.Write(page.Bytes())
+	}
 }
 
 // cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next ID, the first ID after
 // it, and its step.
-func (v *views) cachePage(ctx context.Context, r *http.Request) (any, error) {
-	held, err := v.c.Buffers(ctx, admin.PageRequest{After: r.FormValue("after"), Limit: leafRows})
+func (v *views) cachePage(ctx context.Context, after string) leafPage {
+	held, err := v.c.Buffers(ctx, admin.PageRequest{After: after, Limit: leafRows})
 	page := leafPage{Title: "Leaf: cache", Head: []string{"name", "init", "next", "pos", "value0", "max0", "step0", "value1",
 		"max1", "step1"}}
 	own := v.g.State().Node
-	if err == nil {
-		err = errors.New("this generator does not answer over NATS")
-	}
+	page.err = cmp.Or(err, errors.New("this generator does not answer over NATS"))
 	for _, of := range held {
 		if of.Node != own {
 			continue
 		}
-		err, page.Next = nil, of.Next
+		page.err, page.Next = nil, of.Next
 		for _, b := range of.Buffers {
 			row := []any{b.Tag, b.State != "loading", len(b.Segments) > 1, 0}
 			for i := range 2 {
@@ -70,15 +80,15 @@ func (v *views) cachePage(ctx context.Context, r *http.Request) (any, error) {
 			page.Rows = append(page.Rows, row)
 		}
 	}
-	return page, err
+	return page
 }
 
 // dbPage is each tag as the store has it.
-func (v *views) dbPage(_ context.Context, r *http.Request) (any, error) {
-	stored := v.pages.get(admin.PageRequest{After: r.FormValue("after"), Limit: leafRows})
-	page := leafPage{Title: "Leaf: db", Head: []string{"tag", "max", "step", "update time"}, Next: stored.value.Next}
-	for _, t := range stored.value.Tags {
+func (v *views) dbPage(ctx context.Context, after string) leafPage {
+	stored, err := v.c.Tags(ctx, admin.PageRequest{After: after, Limit: leafRows})
+	page := leafPage{Title: "Leaf: db", Head: []string{"tag", "max", "step", "update time"}, Next: stored.Next, err: err}
+	for _, t := range stored.Tags {
 		page.Rows = append(page.Rows, []any{t.Tag, int64(t.MaxID), t.Step, t.Updated.Local().Format("2006-01-02 15:04:05")})
 	}
-	return page, stored.err
+	return page
 }

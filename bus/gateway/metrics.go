@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"net/http"
 	"runtime"
 	"slices"
@@ -196,7 +197,8 @@ func (m *Metrics) EventPublished(what string) { m.events[what].Inc() }
 
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {
-	m.registry.MustRegister(stateCollector{newShared(stateKept, g.State)})
+	m.registry.MustRegister(stateCollector{newAnswers(stateKept,
+		func(context.Context, struct{}) admin.State { return g.State() })})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             viewTimeout,
@@ -207,7 +209,9 @@ func (m *Metrics) handler(g Generator) http.Handler {
 var missable = []string{"bus", "nats", "store", "keys", "worker", "clock", "draining"}
 
 // stateCollector makes metrics of the generator's state at the time of a scrape.
-type stateCollector struct{ state *shared[admin.State] }
+type stateCollector struct {
+	state *answers[struct{}, admin.State]
+}
 
 // Describe implements [prometheus.Collector]. Without descriptions the registry does not
 // demand all metrics at each scrape: some are absent at times.
@@ -215,7 +219,7 @@ func (c stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
 func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.state.get()
+	s := c.state.get(struct{}{})
 	out := stateMetrics(ch)
 	out.add("build_info", "1, for the version that runs.", 1, "version", s.Version, "go_version", runtime.Version(),
 		"node", s.Node)

@@ -97,12 +97,12 @@ var mutations = []mutation{
 		"host == \"localhost\" || strings.HasSuffix", "strings.Contains(host, \"localhost\") || strings.HasSuffix"}}},
 
 	// What operators see.
-	{name: "events from before the start are not shown", by: "TestFeed", edits: []edit{{"feed.go",
-		"return append(earlier, kept...) })", "return append(kept, earlier[:0]...) })"}}},
-	{name: "an event that is published again is shown again", by: "TestFeed", edits: []edit{{"feed.go",
-		"		again := seen[e.ID]\n", "		again := seen[e.ID] && false\n"}}},
-	{name: "the oldest events of the stream are shown", by: "TestFeed", edits: []edit{{"feed.go",
-		"OptStartSeq: max(last, maxShown) - maxShown + 1})", "OptStartSeq: min(last, 1)})"}}},
+	{name: "the oldest events of the stream are shown", by: "TestLatestEvents", edits: []edit{{"latest.go",
+		"max(has.LastSeq, maxShown)-maxShown+1); next <=", "0); next <= maxShown && next <="}}},
+	{name: "an event is shown again", by: "TestLatestEvents", edits: []edit{{"latest.go",
+		"		l.read = next\n", ""}}},
+	{name: "a tag that ends is shown only if it is busy", by: "TestBusiest", edits: []edit{{"busiest.go",
+		"	names = names[:min(len(names), maxEnding)]\n", "	names = nil\n"}}},
 
 	// What callers can hold.
 	{name: "a body of any size is read", by: "TestBodies", edits: []edit{{"admit.go",

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -69,7 +68,7 @@ type Generator interface {
 type Config struct {
 	Listener  net.Listener
 	Generator Generator
-	Conn      *nats.Conn          // to ask the other generators, and to hear events
+	Conn      *nats.Conn          // to ask the other generators
 	JS        jetstream.JetStream // has the stream of events; nil: the one of the account of Conn
 	Metrics   *Metrics            // which also observes the Generator
 	Log       *slog.Logger
@@ -136,15 +135,7 @@ func (s *Server) URL() string {
 // Run serves until the context is done, answers the requests that are under way, and closes
 // the listener. An error says why it cannot serve.
 func (s *Server) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var following sync.WaitGroup
-	following.Go(func() { s.views.feed.run(ctx) })
-	defer func() { cancel(); following.Wait() }()
-
-	var unused unused
 	server := &http.Server{
-		ConnState: unused.note,
 		Handler:   s,
 		TLSConfig: s.cfg.TLS,
 		ErrorLog:  slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
@@ -167,7 +158,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	late, stop := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout+s.limits.refusing)
 	defer stop()
-	server.RegisterOnShutdown(unused.close)
 	if err := server.Shutdown(late); err != nil {
 		s.cfg.Log.Warn("requests over HTTP are aborted", "error", err)
 		_ = server.Close()
@@ -241,24 +231,4 @@ func (s *Server) writeReadiness(w http.ResponseWriter, r *http.Request, ready ad
 		status = http.StatusOK
 	}
 	write(w, status, ready)
-}
-
-// unused are connections without a request. Browsers open them ahead, and
-// [http.Server.Shutdown] would wait 5 s for their first request. The zero value is ready.
-type unused struct{ conns sync.Map }
-
-// note is for [http.Server.ConnState].
-func (u *unused) note(c net.Conn, state http.ConnState) {
-	if state == http.StateNew {
-		u.conns.Store(c, nil)
-	} else {
-		u.conns.Delete(c)
-	}
-}
-
-func (u *unused) close() {
-	u.conns.Range(func(c, _ any) bool {
-		_ = c.(net.Conn).Close()
-		return true
-	})
 }

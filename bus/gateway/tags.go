@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,12 +13,10 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 )
 
+// defaultPage and maxPage are how many tags a page has.
 const (
-	// maxNames is how many tags one question may name: as many as generators report as
-	// their busiest.
-	maxNames = 20
-	// maxRecords is how many records are remembered.
-	maxRecords = 10 * maxNames
+	defaultPage = 50
+	maxPage     = 200
 )
 
 // tagView is a tag as the store has it, and what generators have of it in memory.
@@ -43,6 +40,8 @@ type tagsView struct {
 	Tags    []tagView `json:"tags"`
 	Next    string    `json:"next"`    // After of the next page; empty: this was the last
 	Problem string    `json:"problem"` // why something may be missing
+	// InMemory is how many tags the generator with the most has in memory, beside the busiest.
+	InMemory int `json:"in_memory,omitempty"`
 }
 
 // addProblem keeps the first problem; nil is none.
@@ -52,58 +51,32 @@ func (t *tagsView) addProblem(err error) {
 	}
 }
 
-// tags answers with a page of the tags whose name contains q, or with the records of the
-// named tags.
-func (v *views) tags(ctx context.Context, r *http.Request) (any, error) {
-	if names := r.URL.Query()["name"]; len(names) > 0 {
-		return v.named(names)
-	}
+// tags answers with a page of the tags whose name contains q.
+func (v *views) tags(w http.ResponseWriter, r *http.Request) {
 	limit, err := strconv.Atoi(cmp.Or(r.FormValue("limit"), strconv.Itoa(defaultPage)))
 	if err != nil || limit < 1 || limit > maxPage {
-		return nil, badRequest("limit is not from 1 to " + strconv.Itoa(maxPage))
+		refuse(w, r, http.StatusBadRequest, string(bus.BadRequest), "limit is not from 1 to "+strconv.Itoa(maxPage))
+		return
 	}
-	req := admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}
-	var stored result[admin.TagsPage]
-	var held []admin.BuffersPage
-	var errHeld error
-	var both sync.WaitGroup
-	both.Go(func() { stored = v.pages.get(req) })
-	both.Go(func() { held, errHeld = v.c.Buffers(ctx, req) })
-	both.Wait()
-	view := merge(stored.value, held, limit)
-	for i := range view.Tags {
-		view.Tags[i].Unknown = stored.err != nil
-	}
-	view.addProblem(stored.err)
-	view.addProblem(errHeld)
-	return view, nil
+	write(w, http.StatusOK, v.pages.get(
+		admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}))
 }
 
-// named answers with the records of the named tags. The dashboard asks for the busiest
-// tags, which may be on any page.
-func (v *views) named(names []string) (tagsView, error) {
-	if len(names) > maxNames {
-		return tagsView{}, badRequest("name at most " + strconv.Itoa(maxNames) + " tags at a time")
+func (v *views) askPage(ctx context.Context, req admin.PageRequest) tagsView {
+	var stored admin.TagsPage
+	var held []admin.BuffersPage
+	var errStored, errHeld error
+	var both sync.WaitGroup
+	both.Go(func() { stored, errStored = v.c.Tags(ctx, req) })
+	both.Go(func() { held, errHeld = v.c.Buffers(ctx, req) })
+	both.Wait()
+	view := merge(stored, held, req.Limit)
+	for i := range view.Tags {
+		view.Tags[i].Unknown = errStored != nil
 	}
-	found := make([]result[admin.TagRecord], len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() { found[i] = v.records.get(name) })
-	}
-	all.Wait()
-	view := tagsView{Tags: []tagView{}}
-	for i, name := range names {
-		tag := tagView{Tag: name, Buffers: []nodeBuffer{}}
-		switch err := found[i].err; {
-		case err == nil:
-			tag.Stored, tag.TagRecord = true, &found[i].value
-		case !errors.Is(err, bus.UnknownTag):
-			tag.Unknown = true
-			view.addProblem(err)
-		}
-		view.Tags = append(view.Tags, tag)
-	}
-	return view, nil
+	view.addProblem(errStored)
+	view.addProblem(errHeld)
+	return view
 }
 
 // merge makes one page of the store's tags and the generators' buffers. It has up to limit

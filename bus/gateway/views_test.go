@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -84,64 +83,29 @@ func TestViews(t *testing.T) {
 		t.Errorf("%+v", tag)
 	}
 	for query, want := range map[string]string{
-		"q=der": "order shop.order ", "limit=1": "invoice ", "after=order": "shop.order ", "name=shop.order&name=order": "shop.order order ",
+		"tags?q=der": "order shop.order ", "tags?limit=1": "invoice ", "tags?after=order": "shop.order ",
+		"busiest": "invoice order shop.order ", // the unused one last
 	} {
 		got := ""
-		v := read[tagsView](t, s, "/dashboard/tags?"+query)
+		v := read[tagsView](t, s, "/dashboard/"+query)
 		for _, tag := range v.Tags {
 			got += tag.Tag + " "
 		}
-		if got != want || v.Problem != "" || (v.Next != "") != (query == "limit=1") {
+		if got != want || v.Problem != "" || (v.Next != "") != (query == "tags?limit=1") {
 			t.Errorf("%s: %q, next %q, %s; want %q", query, got, v.Next, v.Problem, want)
 		}
 	}
-	if v := read[tagsView](t, s, "/dashboard/tags?name=none"); len(v.Tags) != 1 || v.Tags[0].Stored ||
-		v.Tags[0].Unknown {
-		t.Errorf("%+v", v)
-	}
-	if w := get(s, "/dashboard/tags?name="+strings.Repeat("&name=a", maxNames)); w.Code != 400 {
-		t.Errorf("more than %d names: %d %s", maxNames, w.Code, w.Body)
-	}
-	type workersView struct {
-		admin.WorkersPage
-		Problem string
-	}
-	if v := read[workersView](t, s, "/dashboard/workers"); v.Registry != "kv" || len(v.Workers) != 1 || v.Workers[0].Node != "bustest" || v.Problem != "" {
-		t.Errorf("%+v", v)
-	}
-
 	nc.Close()
-	s.views.overview.until = time.Time{}
+	clear(s.views.overview.kept)
+	clear(s.views.pages.kept)
+	clear(s.views.busiest.kept)
 	if o := read[overview](t, s, "/dashboard/overview"); nodes(o) != "test " || !strings.Contains(o.Problem, "closed") {
 		t.Errorf("without NATS: %+v", o)
 	}
-	if v := read[tagsView](t, s, "/dashboard/tags?name=new"); len(v.Tags) != 1 || !v.Tags[0].Unknown || v.Problem == "" {
-		t.Errorf("without NATS: %+v", v)
-	}
-}
-
-// Who searches while others do waits for its turn.
-func TestSearchesAreBounded(t *testing.T) {
-	t.Parallel()
-	s := serve(t, &fakeGenerator{})
-	for range maxSearches {
-		s.views.searches <- struct{}{}
-	}
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	if w := get(s, "/dashboard/tags", func(r *http.Request) { *r = *r.WithContext(gone) }); w.Code != 429 || unmarshal[failure](t, w.Body).Exception != "overloaded" {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	answered := make(chan int)
-	go func() { answered <- get(s, "/dashboard/tags").Code }()
-	select {
-	case code := <-answered:
-		t.Errorf("%d before its turn", code)
-	case <-time.After(50 * time.Millisecond):
-	}
-	<-s.views.searches
-	if code := <-answered; code != 200 || len(s.views.searches) != maxSearches-1 {
-		t.Errorf("%d, %d are under way", code, len(s.views.searches))
+	for _, path := range []string{"/dashboard/tags", "/dashboard/busiest"} {
+		if v := read[tagsView](t, s, path); len(v.Tags) != 0 || v.Problem == "" {
+			t.Errorf("without NATS: %+v", v)
+		}
 	}
 }
 
@@ -151,19 +115,19 @@ func TestSharedAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		const takes, keep = time.Second, 5 * time.Second
-		s := newShared(keep, func() int64 {
+		s := newAnswers(keep, func(context.Context, string) int64 {
 			time.Sleep(takes)
 			return asked.Add(1)
 		})
 		for range 50 {
-			go s.get()
+			go s.get("question")
 		}
 		for _, c := range []struct {
 			after  time.Duration
 			answer int64
 		}{{takes, 1}, {keep - 1, 1}, {1, 2}, {keep - 1, 2}, {1, 3}} {
 			time.Sleep(c.after)
-			if got := s.get(); got != c.answer {
+			if got := s.get("question"); got != c.answer {
 				t.Errorf("answer %d, want %d", got, c.answer)
 			}
 		}
@@ -185,43 +149,56 @@ func alertMessage(subject, id string, after time.Duration, body string) *nats.Ms
 	return msg
 }
 
-// The feed has the latest events, those from before its start too, each once, and hears what comes without the stream.
-func TestFeed(t *testing.T) {
+// The page shows the latest events of the stream, each once, also of a stream that was made anew.
+func TestLatestEvents(t *testing.T) {
 	t.Parallel()
 	g := bustest.Start(t, "order")
 	js, err := jetstream.New(g.Conn())
 	if err != nil {
 		t.Fatal(err)
 	}
-	const starved, recovered = "leaf.events.alert.segment.starved.", "leaf.events.info.segment.recovered."
-	testkit.Eventually(t, "the stream is there", func() bool {
+	stream := func() bool {
 		_, err := js.Stream(t.Context(), events.Stream)
 		return err == nil
-	})
-	for i := range maxShown + 5 {
-		id := fmt.Sprint(i)
-		msg := alertMessage(starved+"a"+id, id, -time.Hour, `{"node":"n","tag":"a","waiting":1}`)
-		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
+	}
+	publish := func(from, to int) {
+		t.Helper()
+		for i := from; i <= to; i++ {
+			id := fmt.Sprint(i)
+			msg := alertMessage("leaf.events.alert.segment.starved.a"+id, id, -time.Hour, `{"node":"n","tag":"a","waiting":1}`)
+			if _, err := js.PublishMsg(t.Context(), msg); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
-	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Conn, c.Listener = g.Conn(), listen(t) })
-	run(t, s)
-	f := s.views.feed
-	testkit.Eventually(t, "the last events from before are there", func() bool { return len(f.latest()) == maxShown })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Conn = g.Conn() })
+	shows := func(newest string, least int) {
+		t.Helper()
+		testkit.Eventually(t, "the event "+newest, func() bool {
+			v := read[latestView](t, s, "/dashboard/events")
+			ids := make(map[string]bool)
+			for _, e := range v.Events {
+				ids[e.ID] = true
+			}
+			return v.Problem == "" && len(v.Events) >= least && v.Events[0].ID == newest && len(ids) == len(v.Events) && len(ids) <= maxShown
+		})
+	}
+	testkit.Eventually(t, "the stream is there", stream)
+	publish(1, 2)
+	shows("2", 2)
+	publish(3, 3)
+	shows("3", 3)
+	publish(4, maxShown+7)
+	shows("107", maxShown)
 	if err := js.DeleteStream(t.Context(), events.Stream); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the stream is away, so its generator publishes it again
-		msg := alertMessage(recovered+"b.c", "end", 0, `{"node":"n","tag":"b.c","episode":"starved"}`)
-		if err := g.Conn().PublishMsg(msg); err != nil {
-			t.Fatal(err)
-		}
+	if v := read[latestView](t, s, "/dashboard/events"); v.Problem != "" {
+		t.Errorf("without a stream, which the next event makes: %s", v.Problem)
 	}
-	testkit.Eventually(t, "an event is heard", func() bool { return f.latest()[0].ID == "end" })
-	if v := read[feedView](t, s, "/dashboard/feed"); v.Problem != "" || len(v.Events) != maxShown ||
-		v.Events[0].Type != "leaf.segment.recovered" || v.Events[0].Key != "b.c" || v.Events[1].ID != "104" ||
-		v.Events[99].ID != "6" {
-		t.Errorf("%d events, from %+v to %+v", len(v.Events), v.Events[0], v.Events[len(v.Events)-1])
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}}); err != nil {
+		t.Fatal(err)
 	}
+	publish(108, 108)
+	shows("108", 1)
 }

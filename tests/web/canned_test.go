@@ -40,17 +40,20 @@ func night(s *site) {
 			Message: why, Do: "bring the database back"}, "gen_1", longNode),
 		cause("node.lost", admin.Problem, admin.Finding{Keys: []string{"gen_2"}, Count: 1, Message: "its heartbeats stopped",
 			Do: "start it again"}, "gen_1"))
-	s.overview(func(n int, nodes []admin.State) object {
-		var ending []object
-		for i := range 30 {
+	s.answer("busiest", func(_ *http.Request, n int) any {
+		var tags []object
+		for i := range 10 {
 			tag, left := tag(i), int64(max(0, i-3)*100)
-			if i == 29 {
+			if i == 9 {
 				tag, left = longTag, 100_000
 			}
-			ending = append(ending, object{"tag": tag, "buffers": []held{
+			tags = append(tags, object{"tag": tag, "unknown": true, "buffers": []held{
 				{"gen_1", buffer(tag, "failing", hugeID, left, n*10)}, {longNode, buffer(tag, "failing", 1, left, n*10)},
 			}})
 		}
+		return object{"tags": tags, "in_memory": 30, "problem": why}
+	})
+	s.overview(func(n int, nodes []admin.State) object {
 		for i := range nodes {
 			nodes[i].Counts.Errors["store_unavailable"], nodes[i].Counts.Errors["overloaded"] = int64(n)*7, 3
 			nodes[i].Counts.Failing = 30
@@ -58,7 +61,7 @@ func night(s *site) {
 			nodes[i].Segment = true
 		}
 		lost := admin.LostNode{Node: "gen_2", LastHeardMS: heard, SilentMS: 10_000, UntilMS: heard}
-		return object{"ending": ending, "lost": []admin.LostNode{lost}}
+		return object{"lost": []admin.LostNode{lost}}
 	}, "gen_1", longNode)
 }
 
@@ -96,12 +99,12 @@ func states(t *testing.T, b *browser.Browser) {
 	}
 	tab.Do(chromedp.Click(chromedp.CSS(`#alerts summary`)))
 	tab.Await("what each generator says", `look.all('#alerts [data-kind="database.unavailable"] .member').length === 2`)
-	tab.Await("what ends soonest", `look.all('#ends > li').length === 10 && look.all('#ends > li').every((end, i) =>
-		i < 4 ? end.querySelector('.bad')?.textContent === 'empty' : end.querySelector('.warn, .bad'))`)
-	says(tab, "#ends > li:nth-child(5)", "shop.04")
-	says(tab, "#ends-note", "The first 10 of 30 tags")
-	tab.Await("the worst first",
-		`look.inOrder('#alerts', '#ends', '#generators', '#tags', '#workers-section', '#events')`)
+	tab.Await("what ends soonest", `look.all('#tags > details').length === 10 && look.all('#tags > details').every((tag, i) =>
+		i < 4 ? tag.querySelector('.bad')?.textContent === 'empty' : tag.querySelector('.warn, .bad'))`)
+	says(tab, "#tags > details:nth-child(5)", "shop.04")
+	says(tab, "#tags-note", "10 tags: first those that get no new IDs")
+	says(tab, "#tags-problem", "the store is unavailable")
+	tab.Await("the worst first", `look.inOrder('#alerts', '#generators', '#tags', '#events')`)
 	open(tab, longTag)
 	for _, width := range []int64{360, 390, 641, 900, 1180, 1181, 1280, 1440} {
 		window := chromedp.EmulateViewport(width, 900)
@@ -130,6 +133,7 @@ func states(t *testing.T, b *browser.Browser) {
 	tab.Await("a word of the silence", `look.all('#alerts > li').length === 2 &&
 		/^No answer from the generator for \d+ s$/.test(`+verdict+`.textContent)`)
 	s.wrong()
+	s.answer("busiest", object{"tags": []any{}})
 	s.overview(func(n int, nodes []admin.State) object {
 		nodes[1].Counts.Overloads = int64(n)
 		return nil
@@ -179,12 +183,16 @@ func page(t *testing.T, b *browser.Browser) {
 	s.wrong(cause("records.unavailable", admin.Critical, admin.Finding{Keys: []string{hostile}, Count: 1, Message: hostile,
 		Do: hostile}, hostile))
 	taken := []int{2000, 1000, 100} // between two answers
-	s.overview(func(n int, nodes []admin.State) object {
+	s.answer("busiest", func(_ *http.Request, n int) any {
+		var tags []object
 		for i, tag := range []string{"first", "second", hostile} {
 			b := buffer(tag, "ok", hugeID, 1500, n*taken[i])
 			b.Error = hostile
-			nodes[0].Busiest = append(nodes[0].Busiest, b)
+			tags = append(tags, object{"tag": tag, "stored": true, "buffers": []held{{hostile, b}}})
 		}
+		return object{"tags": tags, "problem": hostile}
+	})
+	s.overview(func(_ int, nodes []admin.State) object {
 		nodes[0].Readiness = admin.Readiness{Missing: []string{hostile}, Reasons: map[string]string{hostile: hostile}}
 		nodes[0].Version, nodes[0].Address = hostile, hostile
 		return object{"problem": hostile}

@@ -99,7 +99,7 @@ type site struct {
 	asked   map[string]int
 }
 
-var questions = []string{"overview", "feed", "tags", "workers"}
+var questions = []string{"overview", "events", "busiest", "tags"}
 
 func newSite(t *testing.T) *site {
 	t.Helper()
@@ -107,7 +107,7 @@ func newSite(t *testing.T) *site {
 	s.events = []object{event("tag.created", longTag, longNode, object{"step": 1000})}
 	s.wrong()
 	s.answer("tags", object{"tags": []any{}, "next": ""})
-	s.answer("workers", object{"registry": "kv", "workers": []any{}, "next": 0})
+	s.answer("busiest", object{"tags": []any{}})
 	mux := http.NewServeMux()
 	mux.Handle("/dashboard/", http.FileServer(http.Dir("../../bus/gateway")))
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) {
@@ -159,7 +159,7 @@ func (s *site) overview(change func(n int, nodes []admin.State) object, names ..
 			})
 		}
 		answer := object{"node": names[0], "unix_ms": time.Now().UnixMilli(), "nodes": nodes, "lost": []any{},
-			"ending": []any{}, "causes": s.causes}
+			"causes": s.causes}
 		for key, value := range change(n, nodes) {
 			answer[key] = value
 		}
@@ -171,7 +171,7 @@ func well(int, []admin.State) object { return nil }
 
 // wrong sets what is wrong, and the events.
 func (s *site) wrong(causes ...admin.Cause) {
-	s.answer("feed", object{"problem": s.problem, "events": s.events})
+	s.answer("events", object{"problem": s.problem, "events": s.events})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.causes = append([]admin.Cause{}, causes...)

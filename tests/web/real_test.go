@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -84,7 +82,7 @@ func live(t *testing.T, b *browser.Browser) {
 func token(t *testing.T, b *browser.Browser) {
 	g := kit.Embed(t, "--node", "one", "--tag", "order", "--http", "127.0.0.1:0",
 		"--http-token", "caller", "--http-admin-token", "s3cret")
-	for _, path := range []string{"", "dashboard/app.js", "dashboard/overview", "dashboard/tags", "dashboard/feed"} {
+	for _, path := range []string{"", "dashboard/app.js", "dashboard/overview", "dashboard/tags", "dashboard/busiest", "dashboard/events"} {
 		for _, token := range []string{"", "caller"} {
 			r, err := http.NewRequest(http.MethodGet, g.HTTP+"/"+path, nil)
 			kit.Must(t, err)
@@ -108,8 +106,7 @@ func token(t *testing.T, b *browser.Browser) {
 		look(tab, address)
 		tab.Await("the generator", `look.one('#generators [data-node="one"]')`)
 		open(tab, "order")
-		tab.Do(chromedp.ScrollIntoView(chromedp.CSS("#workers-note"))) // they are asked for when they are in view
-		tab.Await("its worker", `look.one('#workers [data-worker]')`)
+		says(tab, "#events", "tag created")
 		tab.Expect("Content Security Policy")
 		if browser.Eval[bool](tab, `look.inject()`) {
 			t.Error("a script runs that is none of the page's files")

@@ -6,11 +6,11 @@ import { duration, relative, setTime } from "./time.js";
 
 const slots = 2; // a segment in use, and the next one
 
-/** lasts says for how long IDs last at a rate, if the store is not there; prefix goes before a time. */
-export function lasts(left, rate, prefix = "") {
-  if (left === 0) return "empty";
+/** left says for how long IDs last at a rate, if the store is not there; prefix goes before a time. */
+export function left(ids, rate, prefix = "") {
+  if (ids === 0) return "empty";
   if (rate === null) return "–";
-  return rate > 0 ? prefix + duration(left / rate) : "idle";
+  return rate > 0 ? prefix + duration(ids / rate) : "idle";
 }
 
 /** A BufferView is what one generator holds of a tag. Of a strict tag it holds no IDs, and the view shows its writes. */
@@ -49,7 +49,7 @@ export class BufferView {
     this.#segments.show(strict ? [{ ...buffer, slot: "writes" }] : places(buffer));
     for (const fact of [this.#left, this.#lasts, this.#step]) fact.hidden = strict; // there is nothing in memory
     setText(this.#leftCount, count(buffer.left));
-    setText(this.#lasts, lasts(buffer.left, rate, "lasts "));
+    setText(this.#lasts, left(buffer.left, rate, "lasts "));
     setText(this.#rate, `${rateText(rate)}/s`);
     setText(this.#step, buffer.step ? `step ${count(buffer.step)}` : "step not known");
     const what = strict ? "written" : "refilled";

@@ -1,77 +1,51 @@
-import { byID, element, Keyed, setText } from "./dom.js";
-import { counted } from "./number.js";
+import { byID, element, Keyed, setNotice, setText } from "./dom.js";
+import { Poll, refusal } from "./poll.js";
 import { moment, setTime } from "./time.js";
-import { text, title } from "./words.js";
 
-const most = 100;
-
-/** shown is a CloudEvent as the page has it. Any peer of a generator may publish that it is lost, or was. */
-export const shown = ({ subject: key, data: body, source, ...rest }) => (
-  { ...rest, key, body, node: rest.type.startsWith("leaf.node.") ? key : source.replace("/leaf/", "") });
-
-/** Events is the list of the latest events. */
+/** Events is the list of the latest events. A style hides those that are no alerts. */
 export class Events {
-  #list = new Keyed(byID("events"), (event) => event.id, () => new EventView());
-  #alertsOnly = byID("events-alerts");
-  #filter = byID("events-filter");
-  #pause = byID("events-pause");
-  #latest = [];
-  #held; // what was latest when the list was paused
+  #list = new Keyed(byID("events"), ({ id }) => id, () => new EventView());
 
   constructor() {
-    this.#alertsOnly.addEventListener("change", () => this.#update());
-    this.#filter.addEventListener("input", () => this.#update());
-    this.#pause.addEventListener("click", () => {
-      this.#held = this.#held ? undefined : this.#latest;
-      this.#pause.setAttribute("aria-pressed", String(Boolean(this.#held)));
-      this.#update();
-    });
+    new Poll({
+      path: () => "dashboard/events",
+      every: () => 1_000,
+      onAnswer: (answer) => this.#show(answer),
+      onFailure: (error) => setNotice(byID("events-problem"), refusal(error)),
+    }).start();
   }
 
-  show(events) {
-    this.#latest = events.slice(0, most);
-    this.#update();
-  }
-
-  #update() {
-    const all = this.#held ?? this.#latest;
-    const wanted = this.#filter.value.trim().toLowerCase();
-    const shown = all.filter((event) =>
-      (!this.#alertsOnly.checked || event.severity === "alert") && (!wanted || words(event).includes(wanted)));
-    this.#list.show(shown);
-    setText(byID("events-note"), this.#note(shown.length, all.length));
-  }
-
-  #note(shown, all) {
-    if (this.#held) {
-      const known = new Set(this.#held.map((event) => event.id));
-      const newer = this.#latest.filter((event) => !known.has(event.id)).length;
-      return `Paused, ${newer >= most ? `${most} or more` : newer} newer`;
-    }
-    if (all === 0) return "No events yet";
-    return shown === all ? `The latest ${all}` : `${shown} of the latest ${counted(all, "event")}`;
+  #show({ events, problem }) {
+    setNotice(byID("events-problem"), problem);
+    setText(byID("events-note"), events.length ? `The latest ${events.length}` : "No events yet");
+    this.#list.show(events);
   }
 }
-
-const words = (event) => [event.type, title(event), event.key, event.node, text(event)].join(" ").toLowerCase();
 
 class EventView {
-  #parts = Object.fromEntries(["type", "key", "node", "text"].map((part) => [part, element("span", { class: `event-${part}` })]));
   #time = element("time");
+  #parts = ["type", "key", "node", "text"].map((part) => element("span", { class: `event-${part}` }));
 
   constructor() {
-    this.element = element("li", { class: "event" }, this.#time, ...Object.values(this.#parts));
+    this.element = element("li", { class: "event" }, this.#time, ...this.#parts);
   }
 
-  update(event) {
+  update({ id, type, subject, severity, source, time, data }) {
     const { dataset } = this.element;
-    if (dataset.id === event.id) return; // events do not change
-    Object.assign(dataset, { id: event.id, type: event.type, key: event.key, severity: event.severity });
-    setTime(this.#time, Date.parse(event.time), moment);
-    setText(this.#parts.type, title(event));
-    setText(this.#parts.key, event.key);
-    setText(this.#parts.node, event.node);
-    setText(this.#parts.text, text(event));
-    this.#parts.key.title = event.key;
+    if (dataset.id === id) return; // events do not change
+    Object.assign(dataset, { id, severity });
+    setTime(this.#time, Date.parse(time), moment);
+    const kind = type.replace(/^leaf\./, "");
+    // Any peer of a generator may publish that it is lost, or was.
+    const node = kind.startsWith("node.") ? subject : source.replace("/leaf/", "");
+    const texts = [kind.replace(/[._]/g, " "), subject, node, facts(subject, data)];
+    for (const [i, part] of this.#parts.entries()) setText(part, texts[i]);
+    this.#parts[1].title = subject;
   }
 }
+
+/** facts are the fields of a body, as leaf events prints them: without the key, the generator and its configuration. */
+const facts = (key, body) => Object.entries(body ?? {})
+  .filter(([name, value]) => value !== key && name !== "node" && name !== "config")
+  .map(([name, value]) => `${name}=${typeof value === "object" ? JSON.stringify(value) : value}`)
+  .join(" ");

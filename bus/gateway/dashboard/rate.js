@@ -30,17 +30,14 @@ const forgotten = 30_000; // ms without a reading
 export class TagRates {
   #meters = new Map(); // by tag and generator
   #ranks = new Map(); // by tag
-  #read = new WeakSet();
 
-  /** add takes readings. The same buffer may come again, and counts once. */
+  /** add takes readings. */
   add(buffers, at = performance.now()) {
-    for (const buffer of buffers) {
-      if (this.#read.has(buffer)) continue;
-      this.#read.add(buffer);
-      const key = keyOf(buffer.tag, buffer.node);
+    for (const { tag, node, taken } of buffers) {
+      const key = keyOf(tag, node);
       const entry = this.#meters.get(key) ?? { meter: new Meter() };
       this.#meters.set(key, entry);
-      entry.meter.add(buffer.taken, at);
+      entry.meter.add(taken, at);
       entry.at = at;
     }
     for (const [key, entry] of this.#meters) if (entry.at < at - forgotten) this.#meters.delete(key);
@@ -55,16 +52,21 @@ export class TagRates {
     return known.length ? known.reduce((sum, rate) => sum + rate, 0) : null;
   }
 
-  /** order sorts items by their rates. Small changes of a rate move nothing, so that people can read the list. */
+  /**
+   * order sorts tags: those that get no new IDs stay first, as they come, and the others follow by their rates. Small
+   * changes of a rate move nothing, so that people can read the list.
+   */
   order(items) {
     const before = this.#ranks;
     this.#ranks = new Map();
     for (const { tag, buffers } of items) {
-      const rate = this.total(tag, buffers) ?? buffers.reduce((sum, buffer) => sum + (buffer.rate ?? 0), 0);
+      const failing = buffers.some(({ state }) => state === "failing");
+      const rate = failing ? Infinity : this.total(tag, buffers) ?? buffers.reduce((sum, buffer) => sum + (buffer.rate ?? 0), 0);
       const rank = before.get(tag);
-      this.#ranks.set(tag, rank !== undefined && Math.abs(rate - rank) <= steady * rank ? rank : rate);
+      this.#ranks.set(tag, Math.abs(rate - rank) <= steady * rank ? rank : rate);
     }
-    return items.toSorted((a, b) => this.#ranks.get(b.tag) - this.#ranks.get(a.tag) || (a.tag < b.tag ? -1 : 1));
+    const rankOf = ({ tag }) => this.#ranks.get(tag);
+    return items.toSorted((a, b) => (rankOf(a) === rankOf(b) ? 0 : rankOf(b) - rankOf(a)));
   }
 }
 

@@ -12,7 +12,6 @@ export class Summary {
   #rates;
   #history = new Sparkline(byID("history"));
   #overview;
-  #lasting;
   #heard = performance.now(); // when the last answer came
   #refusal = ""; // what the generator said in place of an answer
 
@@ -37,15 +36,10 @@ export class Summary {
     byID("rate-ids").parentElement.classList.toggle("failing", failed || overview.nodes.some(this.#rates.overloaded)); // good news would hide the bad
     setText(byID("waiting"), count(overview.nodes.reduce((sum, node) => sum + node.counts.waiting, 0)));
     byID("waiting").classList.toggle("warn", overview.nodes.some(waits));
-    setNotice(byID("overview-problem"), overview.problem);
-    this.#judge();
-  }
-
-  /** alerts takes the number of alerts that last. */
-  alerts(lasting) {
-    this.#lasting = lasting;
+    const lasting = overview.causes.length;
     this.#figure("lasting", count(lasting));
     document.title = lasting > 0 ? `(${lasting}) Leafbus` : "Leafbus";
+    setNotice(byID("overview-problem"), overview.problem);
     this.#judge();
   }
 
@@ -72,7 +66,7 @@ export class Summary {
       verdict.dataset.state = "bad";
       setText(verdict, this.#refusal ? `No state ${since}: ${this.#refusal}` : `No answer from the generator ${since}`);
     } else if (this.#overview) {
-      const parts = judge(this.#overview, this.#rates, this.#lasting);
+      const parts = judge(this.#overview, this.#rates);
       verdict.dataset.state = parts[0][0];
       if (verdict.textContent !== parts.map(([, words]) => words).join("; ")) {
         verdict.replaceChildren(...parts.flatMap(([state, words], i) => [i > 0 ? "; " : "", element("span", { "data-state": state }, words)]));
@@ -82,7 +76,7 @@ export class Summary {
 }
 
 /** judge returns what to say of the installation, the worst first: a state, which is bad, warn, good or empty, and words. */
-function judge({ nodes, lost }, rates, lasting) {
+function judge({ nodes, lost, causes: { length: lasting } }, rates) {
   const parts = [];
   const failed = rates.total("failed");
   if (failed > 0) parts.push(["bad", `Callers are refused, ${rate(failed)}/s`]);
