@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -106,41 +105,12 @@ func writeIDs(w http.ResponseWriter, contentType []string, ranges []bus.Range, a
 	}
 }
 
-// prefersJSON reports whether the Accept headers of a request prefer JSON to plain text. Of
-// the two types the one with the greatest weight wins, the first of equals. Ranges of types
-// count only if neither type is named.
+// prefersJSON reports whether the Accept headers of a request name JSON before plain text. Weights do not count: clients
+// that want JSON name it first.
 func prefersJSON(accept []string) bool {
-	if len(accept) == 0 || len(accept) == 1 && accept[0] == "*/*" {
-		return false
-	}
-	var named, ranged float64
-	json, jsonRange := false, false
-	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		name, params, err := mime.ParseMediaType(part)
-		if err != nil {
-			continue
-		}
-		weight := 1.0
-		if q, ok := params["q"]; ok {
-			if weight, err = strconv.ParseFloat(q, 64); err != nil {
-				continue
-			}
-		}
-		switch name {
-		case "application/json", "text/plain":
-			if weight > named {
-				named, json = weight, name == "application/json"
-			}
-		case "application/*", "text/*", "*/*":
-			if weight > ranged {
-				ranged, jsonRange = weight, name == "application/*"
-			}
-		}
-	}
-	if named > 0 {
-		return json
-	}
-	return jsonRange
+	named := strings.ToLower(strings.Join(accept, ","))
+	json, plain := strings.Index(named, "application/json"), strings.Index(named, "text/plain")
+	return json >= 0 && (plain < 0 || json < plain)
 }
 
 // parseCount returns the parameter count of a query, and whether there is one. Without it

@@ -143,7 +143,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.limits.set(server)
 	failed := make(chan error, 1)
 	go func() {
-		listener := lazyListener{netutil.LimitListener(s.cfg.Listener, s.limits.conns), s.limits.write / 64}
+		listener := netutil.LimitListener(s.cfg.Listener, s.limits.conns)
 		if s.cfg.TLS != nil {
 			failed <- server.ServeTLS(listener, "", "")
 		} else {

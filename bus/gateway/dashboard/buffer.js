@@ -1,7 +1,6 @@
 import { element, Keyed, setNotice, setText } from "./dom.js";
 import { count, counted, rate as rateText } from "./number.js";
 import { EmptyView, SegmentView } from "./segment.js";
-import { StrictView } from "./strict.js";
 import { duration, relative, setTime } from "./time.js";
 
 const slots = 2; // a segment in use, and the next one
@@ -46,7 +45,7 @@ export class BufferView {
     setText(this.#node, buffer.node);
     this.#state.dataset.state = buffer.state;
     setText(this.#state, buffer.state);
-    this.#segments.show(strict ? [{ ...buffer, slot: "writes" }] : places(buffer));
+    this.#segments.show(strict ? [{ slot: "writes", text: writes(buffer) }] : places(buffer));
     for (const fact of [this.#left, this.#lasts, this.#step]) fact.hidden = strict; // there is nothing in memory
     setText(this.#leftCount, count(buffer.left));
     setText(this.#lasts, left(buffer.left, rate, "lasts "));
@@ -60,7 +59,13 @@ export class BufferView {
   }
 }
 
-const viewOf = ({ first, slot }) => (first ? new SegmentView() : slot === "writes" ? new StrictView() : new EmptyView());
+const viewOf = ({ first }) => (first ? new SegmentView() : new EmptyView());
+
+/** writes says how a generator answers the requests for a strict tag: with one write for all that wait. */
+function writes({ writes: all, requests, wait_ms: wait, waiting }) {
+  const mean = all > 0 ? `${rateText(requests / all)} requests a write, which takes ${rateText(wait)} ms` : "no writes yet";
+  return `strict, so nothing is in memory: ${mean}${waiting ? `, ${count(waiting)} waiting` : ""}`;
+}
 
 /** places are the segments of a buffer, and an empty place for each that is missing. */
 function places({ segments, state }) {

@@ -1,55 +1,58 @@
-/** Meter measures the rate of a counter from its readings over the last seconds. */
-export class Meter {
-  #window;
-  #readings = []; // oldest first
+const forgotten = 30_000; // ms without a reading
 
-  constructor(seconds = 10) {
+/** Meters measure counters by the readings of the last seconds. */
+class Meters {
+  #window;
+  #readings = new Map(); // by key, the oldest first
+
+  constructor(seconds) {
     this.#window = seconds * 1000;
   }
 
-  add(counter, at = performance.now()) {
-    const last = this.#readings.at(-1);
-    if (last && counter < last.counter) this.#readings = []; // the generator has started anew
-    this.#readings.push({ counter, at });
-    while (this.#readings[0].at < at - this.#window) this.#readings.shift();
+  /** add takes readings: pairs of a key and a counter. */
+  add(readings, at = performance.now()) {
+    for (const [key, counter] of readings) {
+      const before = this.#readings.get(key) ?? [];
+      const anew = counter < before.at(-1)?.counter; // the generator was restarted
+      const kept = anew ? [] : before.filter((reading) => reading.at >= at - this.#window);
+      this.#readings.set(key, [...kept, { counter, at }]);
+    }
+    for (const [key, readings] of this.#readings) if (readings.at(-1).at < at - forgotten) this.#readings.delete(key);
   }
 
-  /** rate is what came in a second, null before there are two readings. */
-  get rate() {
-    const first = this.#readings[0];
-    const last = this.#readings.at(-1);
-    if (!first || last.at === first.at) return null;
-    return ((last.counter - first.counter) * 1000) / (last.at - first.at);
+  /** of is what came in a second, null before there are two readings. */
+  of(key) {
+    const [first, last] = [0, -1].map((i) => this.#readings.get(key)?.at(i));
+    return last?.at > first?.at ? ((last.counter - first.counter) * 1000) / (last.at - first.at) : null;
+  }
+
+  /** total is the sum of the known ones, null if there is none. */
+  total(keys) {
+    const known = keys.map((key) => this.of(key)).filter((rate) => rate !== null);
+    return known.length ? known.reduce((sum, rate) => sum + rate, 0) : null;
   }
 }
 
 const steady = 0.2; // by which part a rate may differ before a list is ordered anew
-const forgotten = 30_000; // ms without a reading
+const keyOf = (tag, node) => `${tag}\n${node}`;
 
 /** TagRates measures how many IDs of a tag each generator hands out in a second. */
 export class TagRates {
-  #meters = new Map(); // by tag and generator
+  #meters = new Meters(10);
   #ranks = new Map(); // by tag
 
-  /** add takes readings. */
-  add(buffers, at = performance.now()) {
-    for (const { tag, node, taken } of buffers) {
-      const key = keyOf(tag, node);
-      const entry = this.#meters.get(key) ?? { meter: new Meter() };
-      this.#meters.set(key, entry);
-      entry.meter.add(taken, at);
-      entry.at = at;
-    }
-    for (const [key, entry] of this.#meters) if (entry.at < at - forgotten) this.#meters.delete(key);
+  add(buffers) {
+    this.#meters.add(buffers.map(({ tag, node, taken }) => [keyOf(tag, node), taken]));
   }
 
   /** of is what was measured, null before that is possible: the generator's own rate is that of whole segments. */
-  of = (tag, node) => this.#meters.get(keyOf(tag, node))?.meter.rate ?? null;
+  of(tag, node) {
+    return this.#meters.of(keyOf(tag, node));
+  }
 
   /** total is the rate of a tag, null if no generator's is known. */
   total(tag, buffers) {
-    const known = buffers.map(({ node }) => this.of(tag, node)).filter((rate) => rate !== null);
-    return known.length ? known.reduce((sum, rate) => sum + rate, 0) : null;
+    return this.#meters.total(buffers.map(({ node }) => keyOf(tag, node)));
   }
 
   /**
@@ -70,36 +73,27 @@ export class TagRates {
   }
 }
 
-const keyOf = (tag, node) => `${tag}\n${node}`;
-
 // Refusals that are the caller's to avoid, or an operator's will. All others mean that the installation fails.
 const wanted = new Set(["bad_request", "bad_tag", "unknown_tag", "exists", "conflict", "paused", "quota_exceeded", "batch_too_large"]);
 
-const failuresOf = (errors) => Object.entries(errors ?? {}).reduce((sum, [reason, n]) => sum + (wanted.has(reason) ? 0 : n), 0);
-
-const totalOf = (errors) => Object.values(errors ?? {}).reduce((sum, n) => sum + n, 0);
-
 /** Rates measures what each generator, and all together, do in a second. */
 export class Rates {
-  #meters = new Map();
+  #meters = new Meters(5);
+  #nodes = [];
 
   add(nodes) {
-    const known = this.#meters;
-    this.#meters = new Map();
-    for (const { node, counts } of nodes) {
-      const meters = known.get(node) ?? { ids: new Meter(5), requests: new Meter(5), refused: new Meter(5), failed: new Meter(5), overloads: new Meter(5) };
-      meters.ids.add(counts.ids);
-      meters.requests.add(counts.requests);
-      meters.refused.add(totalOf(counts.errors));
-      meters.failed.add(failuresOf(counts.errors));
-      meters.overloads.add(counts.overloads ?? 0);
-      this.#meters.set(node, meters);
-    }
+    this.#nodes = nodes.map(({ node }) => node);
+    this.#meters.add(nodes.flatMap(({ node, counts: { ids, requests, errors, overloads = 0 } }) => {
+      const refusals = Object.entries(errors ?? {});
+      const sum = (of) => of.reduce((total, [, n]) => total + n, 0);
+      const failed = sum(refusals.filter(([reason]) => !wanted.has(reason)));
+      return Object.entries({ ids, requests, refused: sum(refusals), failed, overloads }).map(([what, n]) => [keyOf(what, node), n]);
+    }));
   }
 
   /** of is the rate of what of a generator: ids, requests, refused, failed, which are refusals that no caller caused, or overloads. */
   of(node, what) {
-    return this.#meters.get(node)?.[what].rate ?? null;
+    return this.#meters.of(keyOf(what, node));
   }
 
   /** overloaded reports whether more requests come than a generator can answer. What NATS refuses then, nothing counts. */
@@ -107,7 +101,6 @@ export class Rates {
 
   /** total is the rate of what, of all generators that have one. */
   total(what) {
-    const known = [...this.#meters.keys()].map((node) => this.of(node, what)).filter((rate) => rate !== null);
-    return known.length ? known.reduce((sum, rate) => sum + rate, 0) : null;
+    return this.#meters.total(this.#nodes.map((node) => keyOf(what, node)));
   }
 }

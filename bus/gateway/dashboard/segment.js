@@ -36,7 +36,7 @@ function words(used, size, next, standby) {
   return standby && used === 0n ? "next, loaded" : `at ${id(next)}`;
 }
 
-/** An EmptyView is the place of a segment that is not loaded. */
+/** An EmptyView stands where no segment is, and says why. */
 export class EmptyView {
   #bar = element("div", { class: "bar" });
 

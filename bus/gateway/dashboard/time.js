@@ -34,34 +34,19 @@ export function relative(ms) {
   return seconds > 0 ? `${duration(seconds, 1)} ago` : `in ${duration(-seconds, 1)}`;
 }
 
-const pad = (n, width = 2) => String(n).padStart(width, "0");
-
-/** zoneOf is the browser's offset from UTC at a time, as RFC 3339 has it. */
-function zoneOf(t) {
-  const minutes = -t.getTimezoneOffset();
-  if (minutes === 0) return "Z";
-  const most = Math.abs(minutes);
-  return `${minutes < 0 ? "-" : "+"}${pad(Math.floor(most / 60))}:${pad(most % 60)}`;
-}
-
-/** local writes a time in full, in the browser's time zone: RFC 3339, as leaf prints times. */
-export function local(ms) {
-  const t = new Date(ms);
-  const day = `${t.getFullYear()}-${pad(t.getMonth() + 1)}-${pad(t.getDate())}`;
-  return `${day}T${pad(t.getHours())}:${pad(t.getMinutes())}:${pad(t.getSeconds())}.${pad(t.getMilliseconds(), 3)}${zoneOf(t)}`;
-}
+/** local writes a time in full, in the browser's time zone. Swedes write it as RFC 3339 does, but for the zone. */
+export const local = (ms) => new Date(ms).toLocaleString("sv");
 
 /** moment writes a local time as short as it is clear: without the day if that is today. Its zone is in {@link zone}. */
 export function moment(ms) {
-  const [day, time] = local(ms).split("T");
-  return local(now()).startsWith(day) ? time.slice(0, 8) : `${day.slice(5)} ${time.slice(0, 5)}`;
+  const [day, time] = local(ms).split(" ");
+  return local(now()).startsWith(day) ? time : `${day.slice(5)} ${time.slice(0, 5)}`;
 }
 
 /** zone names the zone of the times on this page. */
 export function zone() {
-  const offset = zoneOf(new Date(now()));
-  const { timeZone } = Intl.DateTimeFormat().resolvedOptions();
-  return `Times in ${offset === "Z" ? "UTC" : `UTC${offset}, ${timeZone}`}`;
+  const [, offset] = new Date(now()).toLocaleString("en", { timeZoneName: "longOffset" }).split("GMT");
+  return `Times in UTC${offset === "+00:00" ? "" : `${offset}, ${Intl.DateTimeFormat().resolvedOptions().timeZone}`}`;
 }
 
 /** setTime fills a <time>: relative or by write, with the full time as its title. */
