@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 
@@ -21,9 +20,8 @@ func newAuditCmd() *cobra.Command {
 	var f cli.Client
 	var taken string // a file
 	cmd := &cobra.Command{
-		Use:               "audit [TAG...]",
-		ValidArgsFunction: f.CompleteTags(math.MaxInt),
-		Short:             "Check that no ID was claimed twice",
+		Use:   "audit [TAG...]",
+		Short: "Check that no ID was claimed twice",
 		Long: `Check that no ID was claimed twice. It compares the events that the stream still has
 with the records of tags and, without TAG, the registry of workers. It changes nothing,
 and may run while generators serve. The exit status is 1 if there is a contradiction.

@@ -27,9 +27,8 @@ func newBenchCmd() *cobra.Command {
 	var l load.Load
 	var count int64 // IDs in each request
 	cmd := &cobra.Command{
-		Use:               "bench [TAG]",
-		ValidArgsFunction: f.CompleteTags(1),
-		Short:             "Load a running installation, and report its speed",
+		Use:   "bench [TAG]",
+		Short: "Load a running installation, and report its speed",
 		Long: `Load a running installation. Report how many IDs it gives, how long requests take,
 and whether an ID came twice: then the exit status is 1. Without TAG it takes
 snowflakes. The IDs that it takes are gaps afterwards. With --rate a latency begins

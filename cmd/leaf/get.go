@@ -32,10 +32,9 @@ type fetcher func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkO
 func newGetCmd() *cobra.Command {
 	var f idFlags
 	return f.command(&cobra.Command{
-		Use:               "get TAG",
-		ValidArgsFunction: f.CompleteTags(1),
-		Short:             "Get IDs of a tag",
-		Long:              "Get IDs of a tag, one a line.",
+		Use:   "get TAG",
+		Short: "Get IDs of a tag",
+		Long:  "Get IDs of a tag, one a line.",
 		Example: `  leaf get order
   leaf get order -n 10000000 > ids.txt
   leaf get order -n 100000000 --parallel 16 --output ids.txt

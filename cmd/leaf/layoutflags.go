@@ -31,7 +31,6 @@ func (f *layoutFlags) register(cmd *cobra.Command) {
 	f.sequence = fs.Lookup("sequence-bits")
 	fs.DurationVar(&f.unit, "time-unit", time.Millisecond, "`UNIT` of a snowflake's time: 1ms, 10ms, 100ms or 1s")
 	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970")
-	cli.CompleteValues(cmd, "time-unit", "1ms", "10ms", "100ms", "1s")
 }
 
 // oldest is the beginning of 2027, in Unix ms. No installation has a layout that ended before, because a new one must

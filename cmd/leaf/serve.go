@@ -80,8 +80,6 @@ folder: one command is a whole installation. With --server it joins a running NA
 	fs.StringVar(&f.logLevel, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
 	fs.StringVar(&f.logFormat, "log-format", "text", "`FORMAT` of the log on stderr: text or json")
 	cli.Settings(fs, cli.GroupLog, "log-level", "log-format")
-	cli.CompleteValues(cmd, "log-level", "debug", "info", "warn", "error")
-	cli.CompleteValues(cmd, "log-format", "text", "json")
 	return cmd
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,10 +33,9 @@ one for each kind of thing that you number, for example order and invoice.`,
 func newTagShowCmd() *cobra.Command {
 	var f cli.Client
 	return tagCommand(&f, &cobra.Command{
-		Use:               "show TAG",
-		ValidArgsFunction: f.CompleteTags(1),
-		Aliases:           []string{"info"},
-		Short:             "Show a tag",
+		Use:     "show TAG",
+		Aliases: []string{"info"},
+		Short:   "Show a tag",
 		Example: `  leaf tag show order
   leaf tag show order --json`,
 	}, "", func(s *cli.Session, tag string) (admin.TagRecord, error) { return s.Admin.Tag(s.Context(), tag) })
@@ -46,11 +44,10 @@ func newTagShowCmd() *cobra.Command {
 func newTagSwitchCmd(verb, done string, paused bool, long string) *cobra.Command {
 	var f cli.Client
 	return tagCommand(&f, &cobra.Command{
-		Use:               verb + " TAG",
-		ValidArgsFunction: f.CompleteTags(1),
-		Short:             strings.ToUpper(verb[:1]) + verb[1:] + " a tag",
-		Long:              long,
-		Example:           "  leaf tag " + verb + " order",
+		Use:     verb + " TAG",
+		Short:   strings.ToUpper(verb[:1]) + verb[1:] + " a tag",
+		Long:    long,
+		Example: "  leaf tag " + verb + " order",
 	}, done+" %s; it is at %d\n", func(s *cli.Session, tag string) (admin.TagRecord, error) {
 		change := idspace.RulesChange{Paused: &paused}
 		return s.Admin.UpdateTag(s.Context(), admin.TagSpec{Tag: tag, RulesChange: change})
@@ -61,27 +58,23 @@ func newTagRmCmd() *cobra.Command {
 	var f cli.Client
 	var yes bool
 	cmd := tagCommand(&f, &cobra.Command{
-		Use:               "rm TAG",
-		ValidArgsFunction: f.CompleteTags(1),
-		Aliases:           []string{"delete", "remove"},
-		Short:             "Delete a tag",
+		Use:     "rm TAG",
+		Aliases: []string{"delete", "remove"},
+		Short:   "Delete a tag",
 		Long: `Delete a tag: requests for it are refused from now on. If you create a tag of that
 name again, it continues above the IDs of the deleted one.`,
-		Example: `  leaf tag rm order
+		Example: `  leaf tag rm order          what would be deleted
   leaf tag rm order --yes`,
 	}, "deleted %s; its max_id was %d\n", func(s *cli.Session, tag string) (t admin.TagRecord, err error) {
 		if !yes {
 			if t, err = s.Admin.Tag(s.Context(), tag); err != nil {
 				return t, err
 			}
-			question := fmt.Sprintf("After the deletion, requests for %s are refused. Its max_id is %d.\n"+
-				"Type the name of the tag to delete, %[1]s: ", t.Tag, t.MaxID)
-			if err := cli.Confirm(s.Cmd, question, t.Tag); err != nil {
-				return t, err
-			}
+			return t, cli.Usagef("after the deletion, requests for %s are refused; its max_id is %d: confirm with --yes", t.Tag,
+				t.MaxID)
 		}
 		return s.Admin.DeleteTag(s.Context(), tag)
 	})
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "delete it")
 	return cmd
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/spf13/cobra"
 
@@ -34,9 +33,8 @@ func newTagAdvanceCmd() *cobra.Command {
 	a := advances{Tags: []admin.TagAdvance{}, Missing: []admin.MissingTag{},
 		tagFailures: tagFailures{Failed: []failedTag{}}}
 	cmd := f.Command(&cobra.Command{
-		Use:               "advance [TAG...]",
-		ValidArgsFunction: f.CompleteTags(math.MaxInt),
-		Short:             "Move tags above all IDs that are known to be in use",
+		Use:   "advance [TAG...]",
+		Short: "Move tags above all IDs that are known to be in use",
 		Long: `Move max_id of tags above all IDs that records, running generators and events know. It
 is safe to repeat. With --all it takes all tags, names those that have no record, and
 ends a loss of all tags. docs/operate.md says when to use it.`,

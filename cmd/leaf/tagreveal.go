@@ -20,9 +20,8 @@ func newTagRevealCmd() *cobra.Command {
 	var f cli.Client
 	var ids []bus.ID
 	return f.Command(&cobra.Command{
-		Use:               "reveal TAG ID...",
-		ValidArgsFunction: f.CompleteTags(1),
-		Short:             "Show the numbers of IDs of an opaque tag",
+		Use:   "reveal TAG ID...",
+		Short: "Show the numbers of IDs of an opaque tag",
 		Long: `Show the numbers of IDs of an opaque tag: the ID with the number 4711 is the 4711th of
 the tag, unless there were gaps. "leaf trace TAG ID" says whether it was claimed.`,
 		Example: `  leaf tag reveal gift 5813291046623847

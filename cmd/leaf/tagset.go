@@ -109,9 +109,6 @@ that was deleted before continues above all IDs that it ever had.`,
 			return err
 		})
 	cmd.Flags().Lookup("opaque").NoOptDefVal = string(opaque.Bits63)
-	cli.CompleteValues(cmd, "order", idspace.OrderTrend, idspace.OrderStrict)
-	cli.CompleteValues(cmd, "opaque", "63\tbits", "53\tbits, for JavaScript", "d9\tdecimal digits",
-		"d12\tdecimal digits", "d18\tdecimal digits")
 	return cmd
 }
 
@@ -119,10 +116,9 @@ func newTagSetCmd() *cobra.Command {
 	var f cli.Client
 	var spec admin.TagSpec
 	cmd := tagCommand(&f, &cobra.Command{
-		Use:               "set TAG",
-		ValidArgsFunction: f.CompleteTags(1),
-		Aliases:           []string{"edit"},
-		Short:             "Change a tag",
+		Use:     "set TAG",
+		Aliases: []string{"edit"},
+		Short:   "Change a tag",
 		Long: `Change a tag. When the command returns, the change is in force at every generator that
 is heard. docs/tags.md says what quota, outlast and limit do.`,
 		Example: `  leaf tag set order --max-id 5000000

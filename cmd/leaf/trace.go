@@ -24,9 +24,8 @@ func newTraceCmd() *cobra.Command {
 	var tag string // empty: a snowflake
 	var id bus.ID
 	cmd := &cobra.Command{
-		Use:               "trace TAG ID | --snowflake ID",
-		ValidArgsFunction: f.CompleteTags(1),
-		Short:             "Show which generator claimed an ID",
+		Use:   "trace TAG ID | --snowflake ID",
+		Short: "Show which generator claimed an ID",
 		Long: `Show which generator claimed an ID of a tag, when, in which range and why. For a
 snowflake, show which generator held its worker at its time.
 

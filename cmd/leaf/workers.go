@@ -60,8 +60,8 @@ func newWorkersReleaseCmd() *cobra.Command {
 		Short: "Release a worker of a generator that is gone for good",
 		Long: `Release a worker before its reservation is over, because its generator is gone for
 good. docs/snowflakes.md says what uniqueness then rests on.`,
-		Example: `  leaf workers release 7
-  leaf workers release 7 --yes --json`,
+		Example: `  leaf workers release 7           what the release rests on
+  leaf workers release 7 --yes`,
 		PreRunE: func(_ *cobra.Command, args []string) (err error) {
 			if worker, err = strconv.ParseInt(args[0], 10, 64); err != nil || worker < 0 {
 				return fmt.Errorf("%q is not the number of a worker", args[0])
@@ -69,12 +69,11 @@ good. docs/snowflakes.md says what uniqueness then rests on.`,
 			return nil
 		},
 	}, func(s *cli.Session, _ []string) error { return release(s, worker, yes) })
-	cmd.Flags().BoolVar(&yes, "yes", false, "its generator is stopped and stays so: do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "its generator is stopped and stays so: release it")
 	return cmd
 }
 
-// release shows the holder of the worker and what the release rests on. It asks for confirmation, and releases the
-// worker.
+// release releases the worker, or says what that rests on.
 func release(s *cli.Session, worker int64, yes bool) error {
 	page, err := s.Admin.Workers(s.Context(), admin.WorkersRequest{From: worker, Limit: 1})
 	if err != nil {
@@ -93,24 +92,15 @@ func release(s *cli.Session, worker int64, yes bool) error {
 	case "free":
 		return printReleased(s, w, "worker %d is free already, since %s\n")
 	}
-	if err := printWorkers(s.Cmd.ErrOrStderr(), w); err != nil {
-		return err
-	}
-	fmt.Fprintf(s.Cmd.ErrOrStderr(), `
+	if !yes {
+		return cli.Usagef(`worker %[1]d is held by %[2]s, which is away: confirm with --yes.
 Without this, worker %[1]d stays reserved until %[4]s. After it, another generator
 may take the worker %[3]v from now, or %[3]v after its last report if that is later.
 No ID comes twice if both of these are true:
 - %[2]s is stopped, and nobody starts it again before %[4]s while it
   cannot reach the registry. If it can, it takes another worker.
 - The clock of %[2]s was never more than %[3]v ahead of the other clocks while it
-  held the worker.
-
-`, worker, node, snowflake.ReleaseMargin, cli.Time(w.ReservedUntil))
-	if !yes {
-		question := fmt.Sprintf("Type the name of the node that is stopped, %s: ", node)
-		if err := cli.Confirm(s.Cmd, question, w.Node); err != nil {
-			return err
-		}
+  held the worker.`, worker, node, snowflake.ReleaseMargin, cli.Time(w.ReservedUntil))
 	}
 	w, err = s.Admin.ReleaseWorker(s.Context(), admin.WorkerRelease{
 		Worker: worker, Node: w.Node, ReservedUntil: w.ReservedUntil, Reported: w.Reported})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -95,37 +94,4 @@ func (s *Session) Failed(err error) error {
 		return fmt.Errorf("%w (%w)", err, last)
 	}
 	return err
-}
-
-const (
-	completionTimeout = time.Second // how long a shell waits for names
-	mostNames         = 100         // more than a person reads
-)
-
-// CompleteTags completes the tags that are a command's arguments, most of them, from the running installation. It hides
-// errors and offers nothing then, because a person is typing.
-func (f *Client) CompleteTags(most int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, prefix string) (names []string, _ cobra.ShellCompDirective) {
-		if len(args) < most && configure(cmd) == nil { // cobra does not call configure here
-			f.Timeout = min(f.Timeout, completionTimeout)
-			_ = f.Run(cmd, func(s *Session) error {
-				page, err := s.Admin.Tags(s.Context(), admin.PageRequest{Prefix: prefix, Limit: mostNames})
-				for _, t := range page.Tags {
-					if !slices.Contains(args, t.Tag) {
-						names = append(names, t.Tag)
-					}
-				}
-				return err
-			})
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-// CompleteValues completes a flag that has a few values. A value's explanation may follow it, after a tab.
-func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
-	offer := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-	if err := cmd.RegisterFlagCompletionFunc(flag, offer); err != nil {
-		panic(err) // there is no such flag, or it is registered already
-	}
 }

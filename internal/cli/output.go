@@ -1,15 +1,11 @@
 package cli
 
 import (
-	"bufio"
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -80,37 +76,6 @@ func Counted[N int | int64](n N, thing string) string {
 // Warnf prints a warning, a line on stderr.
 func Warnf(cmd *cobra.Command, format string, a ...any) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "warning: "+format+"\n", a...)
-}
-
-// Confirm asks the person at the terminal to type a word. Without a terminal it returns a usage error.
-func Confirm(cmd *cobra.Command, question, word string) error {
-	unasked := Usagef("there is no terminal for your answer: confirm with --yes")
-	in := cmd.InOrStdin()
-	if !IsTerminal(in) {
-		return unasked
-	}
-	type answer struct {
-		line string
-		err  error
-	}
-	answers := make(chan answer, 1)
-	fmt.Fprint(cmd.ErrOrStderr(), question)
-	go func() { // a signal must not wait for the answer
-		line, err := bufio.NewReader(in).ReadString('\n')
-		answers <- answer{strings.TrimSpace(line), err}
-	}()
-	select {
-	case a := <-answers:
-		switch {
-		case a.line == "" && errors.Is(a.err, io.EOF): // for example /dev/null
-			return unasked
-		case a.line != word:
-			return fmt.Errorf("nothing was done: %s is not the name", strconv.Quote(cmp.Or(a.line, "nothing")))
-		}
-		return nil
-	case <-cmd.Context().Done():
-		return errors.New("nothing was done: interrupted")
-	}
 }
 
 // progressEvery is how often long work is shown.
