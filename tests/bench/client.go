@@ -26,16 +26,11 @@ func goClient(l *lab) *table {
 	take := l.calls(func(i int) error { _, err := client.Take(contexts[i], tag.Name, 1); return err })
 	next := l.calls(func(i int) error { _, err := client.Next(contexts[i], tag.Name); return err })
 
-	const base, ours = 0, 1
-	return l.measure(newTable("one ID a call, over NATS", "callers",
-		of("IDs/s", ours, perSecond, whole), of("echo's", base, perSecond, whole),
-		ratio("ratio", ours, base, perSecond, hundredths),
-		of("p50 µs", ours, p50, thousands), of("echo's", base, p50, thousands),
-		of("p99 µs", ours, p99, thousands), of("echo's", base, p99, thousands)),
-		row{"Take", 1, []way{echo, take}},
-		row{"Take", 64, []way{echo, take}},
-		row{"Next", 1, []way{echo, next}},
-		row{"Next", 64, []way{echo, next}},
-		row{"Next", 1024, []way{echo, next}},
+	return l.measure("Go client, 1 ID a call, beside an echo",
+		row{"Take", 1, echo, take},
+		row{"Take", 64, echo, take},
+		row{"Next", 1, echo, next},
+		row{"Next", 64, echo, next},
+		row{"Next", 1024, echo, next},
 	)
 }

@@ -22,20 +22,14 @@ func overHTTP(l *lab) *table {
 	face := l.site().faced(tagNamed("bench", allocator.DefaultStep))
 	l.serve(face.Run)
 	served, plain := strings.TrimPrefix(face.URL(), "http://"), l.bareHTTP()
-	beside := func(path string) []way { return []way{l.gets(plain, path), l.gets(served, path)} }
-	segment, snowflake := beside("/api/segment/get/bench"), beside("/api/snowflake/get/bench")
-
-	const bare, ours = 0, 1
-	return l.measure(newTable("over HTTP, 1 ID a request", "connections",
-		of("requests/s", ours, perSecond, whole), of("bare net/http's", bare, perSecond, whole),
-		ratio("ratio", ours, bare, perSecond, hundredths),
-		of("p50 µs", ours, p50, thousands), of("bare", bare, p50, thousands),
-		of("p99 µs", ours, p99, thousands), of("bare", bare, p99, thousands),
-		ratio("ratio", ours, bare, p99, hundredths)),
-		row{"segment", 16, segment},
-		row{"segment", 64, segment},
-		row{"snowflake", 16, snowflake},
-		row{"snowflake", 64, snowflake},
+	of := func(name string, callers int, path string) row {
+		return row{name, callers, l.gets(plain, path), l.gets(served, path)}
+	}
+	return l.measure("over HTTP, 1 ID, beside bare net/http",
+		of("segment", 16, "/api/segment/get/bench"),
+		of("segment", 64, "/api/segment/get/bench"),
+		of("snowflake", 16, "/api/snowflake/get/bench"),
+		of("snowflake", 64, "/api/snowflake/get/bench"),
 	)
 }
 

@@ -53,55 +53,41 @@ func inLab(ctx context.Context, p plan, scenario func(*lab) *table) (t *table, e
 // atEnd calls what closes something after the scenario: the last first.
 func (l *lab) atEnd(end func() error) { l.closers = append(l.closers, end) }
 
-// sample is what one measurement found.
-type sample map[figure]float64
-
-// figure names what a sample has.
-type figure string
-
-const (
-	perSecond   figure = "calls a second"
-	p50         figure = "p50" // ns, as all latencies
-	p99         figure = "p99"
-	tagsASecond figure = "tags a second"
-)
-
 // way is one way to do the job, Leafbus's or a baseline's. It measures it once, with so many callers.
 type way func(callers int) (sample, error)
 
-// row is a line of a table: ways that are compared with each other.
+// row is a line of a table: two ways that are compared with each other.
 type row struct {
-	name    string
-	callers int
-	ways    []way
+	name       string
+	callers    int
+	base, ours way
 }
 
-// measure adds rows to a table. It warms up each way of a row, and then measures them in turns.
-func (l *lab) measure(t *table, rows ...row) *table {
+// measure makes a table. It warms up both ways of a row, and then measures them in turns. The order is reversed from
+// one round to the next: what slows the machine for a while must slow both.
+func (l *lab) measure(title string, rows ...row) *table {
+	t := newTable(title)
 	for _, r := range rows {
-		for _, w := range r.ways {
-			must(w(r.callers))
-		}
-		t.add(r.name, r.callers, l.inTurns(l.rounds, r.callers, r.ways...)...)
-	}
-	return t
-}
-
-// inTurns measures each way once a round, and returns the samples of each. The order is reversed
-// from one round to the next: what slows the machine for a while must slow all of them.
-func (l *lab) inTurns(rounds, callers int, ways ...way) [][]sample {
-	samples := make([][]sample, len(ways))
-	for round := range rounds {
-		for i := range ways {
-			if round%2 == 1 {
-				i = len(ways) - 1 - i
-			}
+		base, ours := make([]sample, l.rounds), make([]sample, l.rounds)
+		turn := func(w way) sample {
 			check(l.ctx.Err())
 			runtime.GC() // so that nobody clears what the measurement before has left
-			samples[i] = append(samples[i], must(ways[i](callers)))
+			return must(w(r.callers))
 		}
+		turn(r.base)
+		turn(r.ours)
+		for i := range l.rounds {
+			if i%2 == 0 {
+				base[i] = turn(r.base)
+			}
+			ours[i] = turn(r.ours)
+			if i%2 == 1 {
+				base[i] = turn(r.base)
+			}
+		}
+		t.add(r.name, r.callers, base, ours)
 	}
-	return samples
+	return t
 }
 
 // calls is a way whose callers make calls, one after the other, as fast as they can.
@@ -111,7 +97,11 @@ func (l *lab) calls(call func(caller int) error) way {
 
 // load lets callers make calls.
 func (l *lab) load(callers int, call func(caller int) error) (sample, error) {
-	r, err := load.Load{Callers: callers, Duration: l.duration}.Run(l.ctx, func(_ context.Context, c *load.Caller) error {
+	return l.run(load.Load{Callers: callers, Duration: l.duration}, call)
+}
+
+func (l *lab) run(of load.Load, call func(caller int) error) (sample, error) {
+	r, err := of.Run(l.ctx, func(_ context.Context, c *load.Caller) error {
 		for c.Next() {
 			err := call(c.Number)
 			c.End(err)
@@ -121,5 +111,5 @@ func (l *lab) load(callers int, call func(caller int) error) (sample, error) {
 		}
 		return nil
 	})
-	return sample{perSecond: r.PerSecond(), p50: float64(r.At(50)), p99: float64(r.At(99))}, err
+	return sample{r.PerSecond(), float64(r.At(50)) / 1e3, float64(r.At(99)) / 1e3}, err
 }

@@ -64,8 +64,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	fmt.Fprintf(w, "%s · %s %s/%s · %d cores · rounds: %d of %v\n\n",
 		strings.Join(append([]string{"go run ./tests/bench"}, args...), " "),
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), p.rounds, p.duration)
-	fmt.Fprintln(w, "Baseline and Leafbus take turns in every round. Figures are medians of the rounds;")
-	fmt.Fprintln(w, "a ratio is the median of the rounds' own ratios.")
+	fmt.Fprintln(w, "Baseline and Leafbus take turns in every round. Figures are medians of the rounds.")
 
 	for _, s := range scenarios {
 		if !p.only.MatchString(s.name) {

@@ -14,8 +14,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"1 snowflake ", "over HTTP, 1 ID a request", "Take ", "generators: 3", "tags: 16",
-		"first use ", "100 IDs a request", "3 times the capacity",
+		"1 snowflake ", "over HTTP, 1 ID", "Take ", "generators: 3", "tags: 16",
+		"first use ", "100 IDs ", "3 times the capacity",
 	} {
 		if !strings.Contains(out.String(), "\n| "+want) {
 			t.Errorf("no row %q in:\n%s", want, out.String())

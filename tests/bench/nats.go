@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/wire"
@@ -14,20 +16,16 @@ func overNATS(l *lab) *table {
 	s.generate([]allocator.Tag{tag})
 	s.echo()
 	nc := s.dial()
-	beside := func(subject string, count int64) []way { return []way{l.echoes(nc), l.requests(nc, subject, count)} }
-
-	const echo, ours = 0, 1
-	return l.measure(newTable("over NATS", "callers",
-		of("requests/s", ours, perSecond, whole), of("echo's", echo, perSecond, whole),
-		ratio("ratio", ours, echo, perSecond, hundredths),
-		of("p50 µs", ours, p50, thousands), of("echo's", echo, p50, thousands),
-		of("p99 µs", ours, p99, thousands), of("echo's", echo, p99, thousands)),
-		row{"1 ID", 1, beside(segment(tag), 1)},
-		row{"1 ID", 16, beside(segment(tag), 1)},
-		row{"1 ID", 64, beside(segment(tag), 1)},
-		row{"1,000 IDs", 16, beside(segment(tag), 1000)},
-		row{"1 snowflake", 1, beside(wire.SubjectSnowflake, 1)},
-		row{"1 snowflake", 64, beside(wire.SubjectSnowflake, 1)},
+	of := func(name string, callers int, subject string, count int64) row {
+		return row{name, callers, l.echoes(nc), l.requests(nc, subject, count)}
+	}
+	return l.measure("over NATS, beside an echo",
+		of("1 ID", 1, segment(tag), 1),
+		of("1 ID", 16, segment(tag), 1),
+		of("1 ID", 64, segment(tag), 1),
+		of("1,000 IDs", 16, segment(tag), 1000),
+		of("1 snowflake", 1, wire.SubjectSnowflake, 1),
+		of("1 snowflake", 64, wire.SubjectSnowflake, 1),
 	)
 }
 
@@ -38,17 +36,31 @@ func opaqueTags(l *lab) *table {
 	s.generate([]allocator.Tag{plain})
 	nc := s.dial()
 	must(admin.NewClient(nc).CreateTag(l.ctx, admin.TagSpec{Tag: opaque.Name, Opaque: "53"}))
-	beside := func(count int64) []way {
-		return []way{l.requests(nc, segment(plain), count), l.requests(nc, segment(opaque), count)}
+	of := func(name string, callers int, count int64) row {
+		return row{name, callers, l.requests(nc, segment(plain), count), l.requests(nc, segment(opaque), count)}
 	}
+	return l.measure("opaque tag, 53 bits, beside a plain one",
+		of("1 ID", 1, 1), of("1 ID", 64, 1), of("100 IDs", 16, 100))
+}
 
-	const base, ours = 0, 1
-	return l.measure(newTable("opaque tag, 53 bits, over NATS", "callers",
-		of("requests/s", ours, perSecond, whole), of("plain tag's", base, perSecond, whole),
-		ratio("ratio", ours, base, perSecond, hundredths),
-		of("p50 µs", ours, p50, thousands), of("plain tag's", base, p50, thousands)),
-		row{"1 ID a request", 1, beside(1)},
-		row{"1 ID a request", 64, beside(1)},
-		row{"100 IDs a request", 16, beside(100)},
-	)
+// strictTags compares requests for IDs of a strict tag with requests to an echo, and for IDs of a tag in trend order.
+// All generators run in this process.
+func strictTags(l *lab) *table {
+	trend := tagNamed("bench", allocator.DefaultStep)
+	strict := allocator.Tag{Name: "bench.strict", MaxID: 1, Order: allocator.Strict}
+	var rows []row
+	for _, generators := range []int{1, 3} {
+		s := l.site()
+		for range generators {
+			s.generate([]allocator.Tag{trend, strict})
+		}
+		s.echo()
+		nc := s.dial()
+		for _, callers := range []int{1, 64, 1024} {
+			name, ours := fmt.Sprintf("generators: %d, beside ", generators), l.requests(nc, segment(strict), 1)
+			rows = append(rows, row{name + "an echo", callers, l.echoes(nc), ours},
+				row{name + "trend order", callers, l.requests(nc, segment(trend), 1), ours})
+		}
+	}
+	return l.measure("strict tag, over NATS", rows...)
 }

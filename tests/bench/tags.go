@@ -1,17 +1,15 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/internal/load"
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
@@ -51,13 +49,10 @@ func manyTags(l *lab) *table {
 		return ask(nc, wire.SubjectSegment+"."+tag, nil)
 	})
 
-	const base, ours = 0, 1
-	return l.measure(newTable(whole(float64(l.tags))+" tags", "at once",
-		of("tags/s", ours, tagsASecond, whole), of("bare writes/s", base, tagsASecond, whole),
-		ratio("ratio", ours, base, tagsASecond, hundredths)),
-		row{"created over NATS", makersAtOnce, []way{written, created}},
-		row{"first use", 64, []way{written, used}},
-		row{"first use", 1024, []way{written, used}},
+	return l.measure(whole(float64(l.tags))+" tags, beside bare writes",
+		row{"created over NATS", makersAtOnce, written, created},
+		row{"first use", 64, written, used},
+		row{"first use", 1024, written, used},
 	)
 }
 
@@ -65,18 +60,9 @@ func manyTags(l *lab) *table {
 func (l *lab) through(tags *[]string, prepare func(), do func(tag string) error) way {
 	return func(callers int) (sample, error) {
 		prepare()
-		begin, failed := time.Now(), make([]error, callers)
 		var next atomic.Int64
-		var all sync.WaitGroup
-		for c := range failed {
-			all.Go(func() {
-				for i := int(next.Add(1)) - 1; i < len(*tags) && failed[c] == nil && l.ctx.Err() == nil; i = int(next.Add(1)) - 1 {
-					failed[c] = do((*tags)[i])
-				}
-			})
-		}
-		all.Wait()
-		took := time.Since(begin)
-		return sample{tagsASecond: float64(len(*tags)) / took.Seconds()}, errors.Join(append(failed, context.Cause(l.ctx))...)
+		return l.run(load.Load{Callers: callers, Duration: time.Hour, Calls: int64(len(*tags))}, func(int) error {
+			return do((*tags)[next.Add(1)-1])
+		})
 	}
 }
