@@ -109,9 +109,10 @@ func New(cfg Config) *Server {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", s.healthz)
-	mux.HandleFunc("/readyz", s.readyz)
+	mux.HandleFunc("/readyz", s.readyz(func(ready admin.Readiness) bool { return ready.Ready }))
 	for _, kind := range []generator.Kind{generator.SegmentKind, generator.SnowflakeKind} {
-		mux.HandleFunc("/readyz/"+kind.String(), s.wanted(kind))
+		// Whether this generator should get such requests: it can answer with IDs, or knows no other one that can.
+		mux.HandleFunc("/readyz/"+kind.String(), s.readyz(func(admin.Readiness) bool { return cfg.Generator.Wanted(kind) }))
 	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))
 	mux.HandleFunc(decodePath, s.decode)
@@ -207,28 +208,15 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 
 // readyz answers 200 if the generator is ready, else 503, and what is missing. Only
 // operators see the reasons, which name hosts.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	s.writeReadiness(w, r, s.cfg.Generator.Readiness())
-}
-
-// wanted answers as readyz, but ready says whether this generator should get requests of a kind: it can answer them
-// with IDs, or it knows no other generator that can.
-func (s *Server) wanted(kind generator.Kind) http.HandlerFunc {
+func (s *Server) readyz(is func(admin.Readiness) bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ready := s.cfg.Generator.Readiness()
-		ready.Ready = s.cfg.Generator.Wanted(kind)
-		s.writeReadiness(w, r, ready)
+		ready, status := s.cfg.Generator.Readiness(), http.StatusServiceUnavailable
+		if ready.Ready = is(ready); ready.Ready {
+			status = http.StatusOK
+		}
+		if s.rights(r) != operator {
+			ready.Reasons = nil
+		}
+		write(w, status, ready)
 	}
-}
-
-// writeReadiness is the one form of /readyz and its parts: ready says what the status says.
-func (s *Server) writeReadiness(w http.ResponseWriter, r *http.Request, ready admin.Readiness) {
-	if s.rights(r) != operator {
-		ready.Reasons = nil
-	}
-	status := http.StatusServiceUnavailable
-	if ready.Ready {
-		status = http.StatusOK
-	}
-	write(w, status, ready)
 }

@@ -43,10 +43,6 @@ export class Keyed {
     this.#create = create;
   }
 
-  get views() {
-    return this.#views.values();
-  }
-
   show(items) {
     const wanted = new Map(items.map((item) => [this.#key(item), item]));
     for (const [key, view] of this.#views) {

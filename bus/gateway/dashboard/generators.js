@@ -1,6 +1,5 @@
-import { byID } from "./dom.js";
+import { byID, element, Keyed } from "./dom.js";
 import { count, rate } from "./number.js";
-import { lines, Table } from "./table.js";
 import { duration, local, now, relative } from "./time.js";
 
 const badClock = 5_000; // ms off the others' clocks
@@ -8,40 +7,83 @@ const badClock = 5_000; // ms off the others' clocks
 /** waits reports whether requests wait that should not. Requests for strict tags always wait, for a write. */
 export const waits = ({ counts, busiest }) => counts.waiting > 0 && !busiest.some(({ order }) => order === "strict");
 
-/** Generators is the table of generators. */
+/**
+ * Generators is the table of generators. On small screens its rows become
+ * cards (style.css), which takes the roles of a table away in some browsers:
+ * hence they are given here.
+ */
 export class Generators {
-  #table;
+  #rows;
   #serving; // the generator that serves this page
 
   constructor(rates) {
-    const columns = [
-      { name: "Generator", fill: (cell, n) => lines(cell,
+    const columns = { // each fills its cell of a row; the first one names the row
+      Generator: (cell, n) => lines(cell,
         { text: n.node, class: "node" },
         n.node === this.#serving && { text: "serves this page", class: "chip" },
         { text: n.address, class: "quiet" },
-        { text: n.version, class: "quiet" }) },
-      { name: "State", fill: (cell, n) => fillState(cell, n, rates.overloaded(n)) },
-      { name: "IDs/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "ids")), title: `${count(n.counts.ids)} in all` }) },
-      { name: "Answered/s", fill: (cell, n) => lines(cell, { text: rate(rates.of(n.node, "requests")), title: `${count(n.counts.requests)} in all` }) },
-      { name: "Refused/s", fill: (cell, n) => fillRefused(cell, n, rates) },
-      { name: "Waiting", fill: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }) },
-      { name: "Tags", fill: (cell, n) => lines(cell,
+        { text: n.version, class: "quiet" }),
+      State: (cell, n) => fillState(cell, n, rates.overloaded(n)),
+      "IDs/s": (cell, n) => lines(cell, { text: rate(rates.of(n.node, "ids")), title: `${count(n.counts.ids)} in all` }),
+      "Answered/s": (cell, n) => lines(cell, { text: rate(rates.of(n.node, "requests")), title: `${count(n.counts.requests)} in all` }),
+      "Refused/s": (cell, n) => fillRefused(cell, n, rates),
+      Waiting: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }),
+      Tags: (cell, n) => lines(cell,
         { text: count(n.counts.tags), title: "in memory" },
-        n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }) },
-      { name: "Worker", fill: fillWorker },
-      { name: "Clock", fill: fillClock },
-      { name: "Runs for", fill: fillStarted },
-      { name: "Events", fill: (cell, n) => lines(cell,
+        n.counts.failing > 0 && { text: `${count(n.counts.failing)} failing`, class: "bad" }),
+      Worker: fillWorker,
+      Clock: fillClock,
+      "Runs for": fillStarted,
+      Events: (cell, n) => lines(cell,
         { text: `${count(n.counts.events_queued)} queued` },
-        n.counts.events_dropped > 0 && { text: `${count(n.counts.events_dropped)} dropped`, class: "bad" }) },
-    ];
-    const cells = columns.map((column, i) => ({ ...column, fill: (cell, n) => (n.silent_ms === undefined ? column.fill(cell, n) : fillLost(cell, n, i)) }));
-    this.#table = new Table(byID("generators"), cells, (n) => n.node, (row, n) => { row.dataset.node = n.node; });
+        n.counts.events_dropped > 0 && { text: `${count(n.counts.events_dropped)} dropped`, class: "bad" }),
+    };
+    const names = Object.keys(columns).map((name) => element("th", { scope: "col", role: "columnheader" }, name));
+    const body = element("tbody", { role: "rowgroup" });
+    byID("generators").append(
+      element("thead", { role: "rowgroup" }, element("tr", { role: "row" }, ...names)),
+      body);
+    this.#rows = new Keyed(body, ({ node }) => node, () => new Row(columns));
   }
 
   overview({ node, nodes, lost }) {
     this.#serving = node;
-    this.#table.show([...lost, ...nodes]); // what needs an operator comes first
+    this.#rows.show([...lost, ...nodes]); // what needs an operator comes first
+  }
+}
+
+class Row {
+  #fills;
+  #cells;
+
+  constructor(columns) {
+    this.#fills = Object.values(columns);
+    this.#cells = Object.keys(columns).map((name, i) => i === 0
+      ? element("th", { scope: "row", role: "rowheader" })
+      : element("td", { role: "cell", "data-name": name }));
+    this.element = element("tr", { role: "row" }, ...this.#cells);
+  }
+
+  update(generator) {
+    this.element.dataset.node = generator.node;
+    const lost = generator.silent_ms !== undefined;
+    for (const [i, cell] of this.#cells.entries()) {
+      if (lost) fillLost(cell, generator, i);
+      else this.#fills[i](cell, generator);
+    }
+  }
+}
+
+/** lines shows parts of a cell one below the other, each of them { text, class, title }, and only what is there. */
+function lines(cell, ...parts) {
+  const wanted = parts.filter((part) => part?.text);
+  while (cell.childElementCount > wanted.length) cell.lastElementChild.remove();
+  while (cell.childElementCount < wanted.length) cell.append(element("div"));
+  for (const [i, part] of wanted.entries()) {
+    const line = cell.children[i];
+    if (line.textContent !== part.text) line.textContent = part.text;
+    line.className = part.class ?? "";
+    line.title = part.title ?? "";
   }
 }
 

@@ -7,15 +7,11 @@ export class Pager {
   #pages = [first]; // up to this one
   #following = first; // the next page; the first one: this is the last
   #turning = false;
-  #box;
-  #previous;
-  #next;
+  #box = byID("tags-pages");
+  #previous = byID("tags-previous");
+  #next = byID("tags-next");
 
-  /** The page has the elements name-pages, name-previous and name-next. */
-  constructor(name, onTurn) {
-    this.#box = byID(`${name}-pages`);
-    this.#previous = byID(`${name}-previous`);
-    this.#next = byID(`${name}-next`);
+  constructor(onTurn) {
     this.#previous.addEventListener("click", () => this.#turn(() => this.#pages.pop(), onTurn));
     this.#next.addEventListener("click", () => this.#turn(() => this.#pages.push(this.#following), onTurn));
   }

@@ -1,7 +1,7 @@
 const patience = 10_000; // ms that an answer may take
 
 /** NoAnswer is the failure of a request that nobody answered. */
-export class NoAnswer extends Error {}
+class NoAnswer extends Error {}
 
 /** refusal is what the generator said in place of an answer; that there was none is the verdict's to say. */
 export const refusal = (error) => (error instanceof NoAnswer ? "" : error.message);
@@ -30,7 +30,6 @@ export class Poll {
   #path;
   #onAnswer;
   #onFailure;
-  #running = false;
   #request; // an AbortController, while one is under way
   #timer;
   #failures = 0;
@@ -43,20 +42,14 @@ export class Poll {
     this.#onFailure = onFailure;
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) this.#halt();
-      else if (this.#running) this.start();
+      else this.start();
     });
   }
 
   /** start asks at once, in place of a request that is under way. */
   start() {
-    this.#running = true;
     this.#halt();
     if (!document.hidden) this.#ask();
-  }
-
-  stop() {
-    this.#running = false;
-    this.#halt();
   }
 
   #halt() {

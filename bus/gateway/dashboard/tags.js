@@ -16,7 +16,7 @@ export class Tags {
   #views = [...document.getElementsByName("tags-view")];
   #chosen = "busiest"; // the view that a search gives way to
   #query = ""; // what is searched for, which the field is ahead of while somebody types
-  #pager = new Pager("tags", () => this.#turned());
+  #pager = new Pager(() => this.#turned());
   #poll = new Poll({
     path: () => (this.#busiest ? "dashboard/busiest" : `dashboard/tags?${new URLSearchParams(this.#question())}`),
     every: () => (this.#busiest ? 1_000 : 2_000),
