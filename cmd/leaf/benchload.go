@@ -25,19 +25,11 @@ const (
 
 // bench is a load on an installation: callers that get IDs, and what came of it.
 type bench struct {
-	get     func(context.Context) ([]bus.Range, error)
-	callers []benchCaller
-	seen    audit.Runs
+	get  func(context.Context) ([]bus.Range, error)
+	seen audit.Runs
 
 	mu       sync.Mutex
 	failures map[string]*failure // by reason
-}
-
-// benchCaller is what a caller counts for itself, so that callers do not disturb each other.
-type benchCaller struct {
-	runs []bus.Range // not in seen yet
-	ids  int64
-	_    [64]byte // the next caller's counter is in another cache line
 }
 
 // failure is requests that failed for the same reason.
@@ -72,7 +64,7 @@ var percentiles = []struct {
 func runBench(
 	ctx context.Context, l load.Load, get func(context.Context) ([]bus.Range, error),
 ) (*benchReport, error) {
-	b := bench{get: get, callers: make([]benchCaller, l.Callers), failures: make(map[string]*failure)}
+	b := bench{get: get, failures: make(map[string]*failure)}
 	ids, err := get(ctx)
 	if err != nil {
 		return nil, err
@@ -86,32 +78,36 @@ func runBench(
 		Seconds: result.Elapsed.Seconds(), Requests: result.Latency.TotalCount(), RequestsPerSecond: result.PerSecond(),
 		Latency: make(map[string]float64), Errors: []failure{},
 	}
-	for i := range b.callers {
-		b.seen.Add(b.callers[i].runs...)
-		r.IDs += b.callers[i].ids
-	}
-	r.IDsPerSecond = float64(r.IDs) / r.Seconds
 	for _, p := range percentiles {
 		r.Latency[p.name] = float64(result.At(p.at)) / 1e3
 	}
 	for _, reason := range slices.Sorted(maps.Keys(b.failures)) {
 		r.Errors = append(r.Errors, *b.failures[reason])
 	}
-	var again []bus.Range
-	_, r.Repeated, again = b.seen.Finish()
+	runs, repeated, again := b.seen.Finish()
 	for _, run := range again {
 		r.Repeats = append(r.Repeats, run.String())
 	}
+	r.Repeated, r.IDs = repeated, sum(runs)+repeated-sum(ids)
+	r.IDsPerSecond = float64(r.IDs) / r.Seconds
 	if stopped != nil {
 		r.Stopped = stopped.Error()
 	}
 	return r, nil
 }
 
+func sum(runs []bus.Range) (ids int64) {
+	for _, r := range runs {
+		ids += r.Len()
+	}
+	return ids
+}
+
 // work is one caller's. It compares its IDs with those of all others itself, and makes no request meanwhile: a check
 // that cannot keep up slows the load, and needs no queue.
 func (b *bench) work(ctx context.Context, c *load.Caller) error {
-	own := &b.callers[c.Number]
+	var own []bus.Range // not in seen yet
+	defer func() { b.seen.Add(own...) }()
 	for c.Next() {
 		ids, err := b.get(ctx)
 		c.End(err)
@@ -126,12 +122,11 @@ func (b *bench) work(ctx context.Context, c *load.Caller) error {
 			continue
 		}
 		for _, r := range ids {
-			own.ids += r.Len()
-			own.runs = idspace.AppendRange(own.runs, r)
+			own = idspace.AppendRange(own, r)
 		}
-		if len(own.runs) >= held {
-			kept := b.seen.Add(own.runs...)
-			own.runs = own.runs[:0]
+		if len(own) >= held {
+			kept := b.seen.Add(own...)
+			own = own[:0]
 			c.Rest()
 			if kept > mostRuns {
 				return fmt.Errorf("the IDs are in more than %d runs, which is all that is remembered", mostRuns)

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +82,7 @@ func showNodes(s *cli.Session, _ []string) error {
 		}
 		rows[i] = []string{
 			n.Node, ready, worker, fmt.Sprint(n.Counts.Requests), fmt.Sprint(n.Counts.IDs), fmt.Sprint(refused),
-			fmt.Sprint(n.Counts.Waiting), strconv.Itoa(n.Counts.Tags), httpOf(n), n.Address, n.Version,
+			fmt.Sprint(n.Counts.Waiting), strconv.Itoa(n.Counts.Tags), cmp.Or(n.HTTP, "-"), n.Address, n.Version,
 		}
 	}
 	for _, l := range admin.LostNodes(states) {
@@ -93,17 +93,4 @@ func showNodes(s *cli.Session, _ []string) error {
 	head := []string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS",
 		"VERSION"}
 	return cli.PrintTable(s.Out(), head, rows)
-}
-
-// httpOf is where a generator serves HTTP, as Prometheus names it: one that listens on all addresses is known by its
-// host.
-func httpOf(s admin.State) string {
-	host, port, err := net.SplitHostPort(s.HTTP)
-	if err != nil {
-		return "-"
-	}
-	if ip := net.ParseIP(host); s.Host != "" && ip != nil && ip.IsUnspecified() {
-		host = s.Host
-	}
-	return net.JoinHostPort(host, port)
 }

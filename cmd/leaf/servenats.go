@@ -157,18 +157,6 @@ func (s *serving) dial(node, url string, more ...nats.Option) (*nats.Conn, error
 	return installation.Connect(s.log, url, append(append(opts, more...), s.conn.FollowNkey)...)
 }
 
-// awaitRestart returns an error as soon as only a restart of this process helps its NATS server.
-func (s *serving) awaitRestart(ctx context.Context) error {
-	if s.owned.Server == nil {
-		<-ctx.Done()
-		return nil
-	}
-	if err := s.owned.Server.AwaitRestart(ctx); err != nil {
-		return fmt.Errorf("this process ends so that its supervisor starts it again: %w", err)
-	}
-	return nil
-}
-
 // reloadNATS reads the file of --nats-config again at each SIGHUP. Without such a file the signal ends the process, as
 // it does by default, unless systemd sent it: it sends SIGHUP to reload, and nothing is to be read again.
 func (s *serving) reloadNATS(ctx context.Context) error {
@@ -194,15 +182,4 @@ func (s *serving) reloadNATS(ctx context.Context) error {
 			s.log.Info("the NATS configuration is read again", "file", s.natsConfig)
 		}
 	}
-}
-
-// dead returns why only a restart of this process helps, or nil.
-func (s *serving) dead() error {
-	if s.owned.Server == nil {
-		return nil
-	}
-	if err := s.owned.Server.Health(); errors.Is(err, embedded.ErrRestart) {
-		return err
-	}
-	return nil
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
 
+	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
@@ -63,4 +65,27 @@ func together(ctx context.Context, stop context.CancelCauseFunc, runs ...func(co
 		stop(err)
 	}
 	return err
+}
+
+// awaitRestart returns an error as soon as only a restart of this process helps its NATS server.
+func (s *serving) awaitRestart(ctx context.Context) error {
+	if s.owned.Server == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if err := s.owned.Server.AwaitRestart(ctx); err != nil {
+		return fmt.Errorf("this process ends so that its supervisor starts it again: %w", err)
+	}
+	return nil
+}
+
+// dead returns why only a restart of this process helps, or nil.
+func (s *serving) dead() error {
+	if s.owned.Server == nil {
+		return nil
+	}
+	if err := s.owned.Server.Health(); errors.Is(err, embedded.ErrRestart) {
+		return err
+	}
+	return nil
 }

@@ -100,24 +100,16 @@ func parsePlan(args []string) (plan, error) {
 	for _, s := range scenarios {
 		names = append(names, s.name)
 	}
-	only := fs.String("run", "", "print only the tables whose name matches this regular expression as a whole: "+
+	only := fs.String("run", ".*", "print only the tables whose name matches this regular expression as a whole: "+
 		strings.Join(names, ", "))
-	quick := fs.Bool("quick", false, "one round of 100ms and 1,000 tags: a look, not a measurement")
 	if err := fs.Parse(args); err != nil {
 		return plan{}, err
-	}
-	if *quick {
-		p = plan{rounds: 1, duration: 100 * time.Millisecond, tags: 1000}
 	}
 	if fs.NArg() > 0 || p.rounds < 1 || p.duration <= 0 || p.tags < 1 {
 		return plan{}, errors.New("want no arguments, -rounds and -tags from 1 and -duration above zero")
 	}
-	pattern := *only
-	if pattern == "" {
-		pattern = ".*"
-	}
 	var err error
-	if p.only, err = regexp.Compile("^(" + pattern + ")$"); err != nil {
+	if p.only, err = regexp.Compile("^(" + *only + ")$"); err != nil {
 		return plan{}, fmt.Errorf("-run: %w", err)
 	}
 	return p, nil
