@@ -24,8 +24,8 @@ const (
 
 // ErrNoJetStream says that nothing keeps the events. Without JetStream a subscription to [Subjects], and [Parse], give
 // what is published meanwhile.
-var ErrNoJetStream = errors.New("this NATS has no JetStream, so no events are kept: `nats sub 'leaf.events.>'` shows " +
-	"those that come")
+var ErrNoJetStream = errors.New("this NATS has no JetStream, so no events are kept: `leaf events --live` shows those " +
+	"that come")
 
 // Option selects which events [Follow] follows, and how.
 type Option func(*options)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
@@ -24,6 +26,7 @@ type eventsFlags struct {
 	alerts  bool
 	since   time.Duration
 	durable string
+	live    bool
 }
 
 func newEventsCmd() *cobra.Command {
@@ -36,12 +39,16 @@ docs/events.md lists them.`,
 		Example: `  leaf events
   leaf events --alerts
   leaf events --since 1h --json
-  leaf events --alerts --json --durable pager`,
+  leaf events --alerts --json --durable pager
+  leaf events --live`,
 		PreRunE: func(*cobra.Command, []string) error { return cli.AtLeast("since", f.since, 0) },
 	}, func(s *cli.Session, _ []string) error { return f.run(s) })
 	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only alerts, without their ends")
 	cmd.Flags().DurationVar(&f.since, "since", 0, "begin with the events since this long ago")
 	cmd.Flags().StringVar(&f.durable, "durable", "", "continue where the last run with this `NAME` ended")
+	cmd.Flags().BoolVar(&f.live, "live", false, "follow the events as they are published, without JetStream")
+	cli.Exclusive(cmd, "since", "live")
+	cli.Exclusive(cmd, "durable", "live")
 	return cmd
 }
 
@@ -57,11 +64,39 @@ func (f *eventsFlags) run(s *cli.Session) error {
 	if named {
 		opts = append(opts, events.Durable(f.durable))
 	}
-	err := show(s, events.Follow(s.Context(), s.NC, opts...))
+	all := events.Follow(s.Context(), s.NC, opts...)
+	if f.live {
+		all = f.published(s)
+	}
+	err := show(s, all)
 	if errors.Is(err, jetstream.ErrInvalidConsumerName) {
 		return cli.Usagef("--durable: %w", err)
 	}
 	return err
+}
+
+// published yields the events as generators publish them. It needs no right on JetStream, which could change records.
+func (f *eventsFlags) published(s *cli.Session) iter.Seq2[events.Event, error] {
+	subject := events.Subjects
+	if f.alerts {
+		subject = events.AlertSubjects
+	}
+	return func(yield func(events.Event, error) bool) {
+		sub, err := s.NC.SubscribeSync(subject)
+		if err == nil {
+			err = cmp.Or(s.NC.FlushTimeout(f.Timeout), s.NC.LastError()) // NATS reports a missing permission to the connection
+		}
+		for err == nil {
+			var msg *nats.Msg
+			if msg, err = sub.NextMsgWithContext(s.Context()); err == nil &&
+				!yield(events.Parse(msg.Subject, msg.Header, msg.Data)) {
+				return
+			}
+		}
+		if s.Context().Err() == nil {
+			yield(events.Event{}, fmt.Errorf("following the events: %w", err))
+		}
+	}
 }
 
 // show prints the events until they end.

@@ -31,5 +31,6 @@ Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no gener
 	}, newServeCmd(), newGetCmd(), newSnowflakeCmd(), newDecodeCmd(), newTagCmd(), newWorkersCmd(), newNodesCmd(),
 		newBackupCmd(), newRestoreCmd(), newBenchCmd(), newEventsCmd(), newAuditCmd(), newTraceCmd(), newLayoutCmd(),
 		newHealthCmd(), newDoctorCmd(), newMigrateCmd(), cli.NewConnectionTopic())
+	root.SetVersionTemplate(versionText())
 	return root
 }

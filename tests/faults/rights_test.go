@@ -153,11 +153,13 @@ func TestUsersCanDoTheirWork(t *testing.T) {
 			})
 		}
 	}
-	follower := kit.Start(t, kit.Command(t, t.TempDir(), nil, s.args("operator", "events", "--json", "--durable=pager")...))
-	testkit.Eventually(t, "the operator sees an event", func() bool {
-		kit.LeafOK(t, s.args("operator", "tag", "set", "old", "--description", time.Now().String())...)
-		return strings.Contains(follower.Stdout(), "tag.updated")
-	})
+	for user, flag := range map[string]string{"operator": "--durable=pager", "watch": "--live"} {
+		follower := kit.Start(t, kit.Command(t, t.TempDir(), nil, s.args(user, "events", "--json", flag)...))
+		testkit.Eventually(t, user+" sees an event", func() bool {
+			kit.LeafOK(t, s.args("operator", "tag", "set", "old", "--description", time.Now().String())...)
+			return strings.Contains(follower.Stdout(), "tag.updated")
+		})
+	}
 }
 
 // A user of deploy/nats can do nothing but its work.
