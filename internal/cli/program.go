@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
@@ -146,6 +147,9 @@ func argsOfUse(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// oneSignal is within what time two signals count as one: timeout(1) sends its signal to the process and to its group.
+const oneSignal = time.Millisecond
+
 // Main runs a program, and ends the process with its exit status. The first SIGINT or SIGTERM ends the context of the
 // command, so that it can finish what it has begun. A second one ends the process at once.
 func Main(root *cobra.Command) {
@@ -158,10 +162,19 @@ func Main(root *cobra.Command) {
 			name = "SIGINT"
 		}
 		cancel(errors.New(name))
-		<-signals
+		awaitSecond(signals)
 		os.Exit(ExitFailed)
 	}()
 	os.Exit(Run(ctx, root, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// awaitSecond returns at the second signal. The first has just come.
+func awaitSecond(signals <-chan os.Signal) {
+	for first := time.Now(); ; {
+		if <-signals; time.Since(first) >= oneSignal {
+			return
+		}
+	}
 }
 
 // Run executes a program with these arguments, reports an error on stderr, and returns the exit status.
