@@ -134,10 +134,10 @@ func (s *serving) awaitJetStream(ctx context.Context, nc *nats.Conn, js jetstrea
 			return nil
 		}
 		if time.Since(begun) >= jetStreamPatience {
-			return fmt.Errorf("the NATS server at %s has no JetStream, and Leafbus keeps its state there: enable "+
-				"JetStream on that server and for this account, check --js-domain, or leave out --server to "+
+			return fmt.Errorf("the NATS server at %s (version %s) has no JetStream, and Leafbus keeps its state there: "+
+				"enable JetStream on that server and for this account, check --js-domain, or leave out --server to "+
 				"embed a NATS server (%w)",
-				nc.ConnectedUrlRedacted(), err)
+				nc.ConnectedUrlRedacted(), nc.ConnectedServerVersion(), err)
 		}
 		select {
 		case <-time.After(jetStreamAgain):
