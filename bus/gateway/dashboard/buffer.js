@@ -63,7 +63,7 @@ const viewOf = ({ first }) => (first ? new SegmentView() : new EmptyView());
 
 /** writes says how a generator answers the requests for a strict tag: with one write for all that wait. */
 function writes({ writes: all, requests, wait_ms: wait, waiting }) {
-  const mean = all > 0 ? `${rateText(requests / all)} requests a write, which takes ${rateText(wait)} ms` : "no writes yet";
+  const mean = all > 0 ? `${rateText(requests / all)} requests a write, and each waits ${rateText(wait)} ms` : "no writes yet";
   return `strict, so nothing is in memory: ${mean}${waiting ? `, ${count(waiting)} waiting` : ""}`;
 }
 
