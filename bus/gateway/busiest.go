@@ -27,7 +27,7 @@ const (
 // askBusiest answers with the tags that get no new IDs and end first, and with those that are used most. Where there
 // are few tags, the unused ones are there too.
 func (v *views) askBusiest(ctx context.Context, _ struct{}) tagsView {
-	states := v.overview.get(struct{}{}).Nodes
+	states := v.overview.get(ctx, struct{}{}).Nodes
 	within, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
 	first, err := v.c.Tags(within, admin.PageRequest{Limit: defaultPage})

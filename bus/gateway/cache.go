@@ -37,10 +37,15 @@ func newAnswers[K comparable, T any](keep time.Duration, ask func(context.Contex
 	return &answers[K, T]{ask: ask, keep: keep, turn: make(chan struct{}, 1), kept: make(map[K]answer[T])}
 }
 
-// get does not end before the answer if the caller goes: the next one gets it.
-func (a *answers[K, T]) get(key K) T {
-	a.turn <- struct{}{}
-	defer func() { <-a.turn }()
+// get returns the answer, or nothing to a caller that goes before it is its turn. A caller that goes later leaves the
+// answer to the next one.
+func (a *answers[K, T]) get(caller context.Context, key K) (none T) {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-caller.Done():
+		return none
+	}
 	if known, ok := a.kept[key]; ok && time.Now().Before(known.until) {
 		return known.value
 	}

@@ -47,7 +47,7 @@ func (v *views) register(mux *http.ServeMux) {
 }
 
 func serveAnswer[T any](a *answers[struct{}, T]) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) { write(w, http.StatusOK, a.get(struct{}{})) }
+	return func(w http.ResponseWriter, r *http.Request) { write(w, http.StatusOK, a.get(r.Context(), struct{}{})) }
 }
 
 // overview is the state of all generators.

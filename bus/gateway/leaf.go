@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -67,7 +68,7 @@ func (s *Server) take(
 	case err != nil: // the generator never sees it
 		s.cfg.Metrics.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest})
 	case r.Method == http.MethodHead: // an answer without a body takes no ID
-		err = s.refusesTag(kind, tag)
+		err = s.refusesTag(r.Context(), kind, tag)
 	case kind == generator.SnowflakeKind:
 		ranges, err = s.cfg.Generator.Snowflakes(r.Context(), count)
 	default:
@@ -80,11 +81,11 @@ func (s *Server) take(
 }
 
 // refusesTag returns why no request for IDs of a tag succeeds, however many IDs there are: HEAD has the status of GET.
-func (s *Server) refusesTag(kind generator.Kind, tag string) error {
+func (s *Server) refusesTag(ctx context.Context, kind generator.Kind, tag string) error {
 	if kind == generator.SnowflakeKind {
 		return nil
 	}
-	err := s.views.lacks.get(tag)
+	err := s.views.lacks.get(ctx, tag)
 	if errors.Is(err, bus.UnknownTag) || errors.Is(err, bus.BadTag) {
 		return err
 	}
@@ -105,8 +106,8 @@ func writeIDs(w http.ResponseWriter, contentType []string, ranges []bus.Range, a
 	}
 }
 
-// prefersJSON reports whether the Accept headers of a request name JSON before plain text. Weights do not count: clients
-// that want JSON name it first.
+// prefersJSON reports whether the Accept headers of a request name JSON before plain text. Weights do not count:
+// clients that want JSON name it first.
 func prefersJSON(accept []string) bool {
 	named := strings.ToLower(strings.Join(accept, ","))
 	json, plain := strings.Index(named, "application/json"), strings.Index(named, "text/plain")

@@ -43,7 +43,7 @@ var leafHTML = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 func serveLeaf(ask func(ctx context.Context, after string) leafPage) http.HandlerFunc {
 	pages := newAnswers(listKept, ask)
 	return func(w http.ResponseWriter, r *http.Request) {
-		p := pages.get(r.FormValue("after"))
+		p := pages.get(r.Context(), r.FormValue("after"))
 		if p.err != nil {
 			refuse(w, r, http.StatusServiceUnavailable, string(bus.StoreUnavailable), message(p.err))
 			return

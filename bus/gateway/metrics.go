@@ -219,7 +219,7 @@ func (c stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
 func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.state.get(struct{}{})
+	s := c.state.get(context.Background(), struct{}{})
 	out := stateMetrics(ch)
 	out.add("build_info", "1, for the version that runs.", 1, "version", s.Version, "go_version", runtime.Version(),
 		"node", s.Node)

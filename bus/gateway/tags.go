@@ -58,7 +58,7 @@ func (v *views) tags(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusBadRequest, string(bus.BadRequest), "limit is not from 1 to "+strconv.Itoa(maxPage))
 		return
 	}
-	write(w, http.StatusOK, v.pages.get(
+	write(w, http.StatusOK, v.pages.get(r.Context(),
 		admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}))
 }
 

@@ -120,14 +120,20 @@ func TestSharedAnswers(t *testing.T) {
 			return asked.Add(1)
 		})
 		for range 50 {
-			go s.get("question")
+			go s.get(t.Context(), "question")
+		}
+		synctest.Wait() // one of them asks
+		gone, leave := context.WithCancel(t.Context())
+		time.AfterFunc(takes/2, leave)
+		if got := s.get(gone, "question"); got != 0 {
+			t.Errorf("a caller that has gone gets %d", got)
 		}
 		for _, c := range []struct {
 			after  time.Duration
 			answer int64
-		}{{takes, 1}, {keep - 1, 1}, {1, 2}, {keep - 1, 2}, {1, 3}} {
+		}{{takes / 2, 1}, {keep - 1, 1}, {1, 2}, {keep - 1, 2}, {1, 3}} {
 			time.Sleep(c.after)
-			if got := s.get("question"); got != c.answer {
+			if got := s.get(t.Context(), "question"); got != c.answer {
 				t.Errorf("answer %d, want %d", got, c.answer)
 			}
 		}

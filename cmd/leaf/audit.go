@@ -22,15 +22,10 @@ func newAuditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit [TAG...]",
 		Short: "Check that no ID was claimed twice",
-		Long: `Check that no ID was claimed twice. It compares the events that the stream still has
-with the records of tags and, without TAG, the registry of workers. It changes nothing,
-and may run while generators serve. The exit status is 1 if there is a contradiction.
-
-With --taken it also compares IDs that callers got. FILE has ranges, one a line, as
-leaf get --ranges writes them. If you name one TAG, the lines are of that tag. Else each
-line begins with its tag and a space. "-" reads stdin.
-
-docs/operate.md#audit has what each column and each contradiction means.`,
+		Long: `Check that no ID was claimed twice, by the events that the stream still has, the records
+of tags and, without TAG, the registry of workers. It changes nothing. The exit status
+is 1 if there is a contradiction. docs/operate.md#audit explains the columns, the
+contradictions and --taken.`,
 		Example: `  leaf audit
   leaf audit order
   leaf audit --json > audit.json
@@ -70,7 +65,7 @@ docs/operate.md#audit has what each column and each contradiction means.`,
 		}
 		return err
 	}
-	cmd.Flags().StringVar(&taken, "taken", "", "also check the IDs of tags in `FILE`, which callers got")
+	cmd.Flags().StringVar(&taken, "taken", "", "also check the IDs in `FILE`, which callers got, as leaf get --ranges prints them")
 	return cmd
 }
 
