@@ -3,7 +3,6 @@ package audit
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -64,14 +63,11 @@ func newHistory(random *rand.Rand, tag string, id *int) *history {
 // want is what an audit must find.
 func (h *history) want() (kinds []string, a TagAudit) {
 	times := make(map[int64]int)
-	nodes := make(map[string]Share)
 	recorded := h.last == nil
 	var top int64
 	a.From = bus.ID(h.end)
 	for _, e := range h.events {
 		recorded = recorded || e.First == h.last.First && e.Last == h.last.Last && e.Node == h.last.Node
-		s := nodes[e.Node]
-		nodes[e.Node] = Share{Node: e.Node, Refills: s.Refills + 1, IDs: s.IDs + e.Last - e.First + 1}
 		for id := e.First; id <= e.Last; id++ {
 			times[id]++
 		}
@@ -107,9 +103,6 @@ func (h *history) want() (kinds []string, a TagAudit) {
 		a.Unreported += max(0, h.end-1-top)
 	} else {
 		a.From = 0
-	}
-	for _, s := range nodes {
-		a.Shares = append(a.Shares, s)
 	}
 	return kinds, a
 }
@@ -163,13 +156,8 @@ func TestRandomHistories(t *testing.T) {
 			return numbers{a.Events, int64(a.From), a.Reported, a.Unreported}
 		}
 		for _, got := range []TagAudit{found, whole.Tags[i]} {
-			if got.Tag != h.tag || count(got) != count(counts) || len(got.Shares) != len(counts.Shares) {
+			if got.Tag != h.tag || count(got) != count(counts) {
 				t.Errorf("%s: %+v, want %+v", h.tag, got, counts)
-			}
-			for _, s := range counts.Shares {
-				if !slices.Contains(got.Shares, s) {
-					t.Errorf("%s: shares %+v, want %+v", h.tag, got.Shares, s)
-				}
 			}
 		}
 	}

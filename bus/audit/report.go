@@ -50,17 +50,9 @@ type (
 		From bus.ID `json:"from,omitempty"`
 		// Reported is how many IDs the events report. Unreported is how many IDs from From up to End no event reports:
 		// they were lost, an operator skipped them, or their event was lost or comes late.
-		Reported   int64 `json:"reported,string"`
-		Unreported int64 `json:"unreported,string"`
-		// Shares says which generator claimed how much of what is reported, the largest share first.
-		Shares         []Share         `json:"shares"`
+		Reported       int64           `json:"reported,string"`
+		Unreported     int64           `json:"unreported,string"`
 		Contradictions []Contradiction `json:"contradictions"` // at most 100
-	}
-	// Share is what one generator claimed of a tag.
-	Share struct {
-		Node    string `json:"node"`
-		Refills int64  `json:"refills"`
-		IDs     int64  `json:"ids,string"`
 	}
 	// WorkerAudit is what the registry and events say of a worker.
 	WorkerAudit struct {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
@@ -20,7 +19,7 @@ type tagTrail struct {
 
 // audit compares the events with the tag's record, which was read later.
 func (t *tagTrail) audit(tag string) TagAudit {
-	a := TagAudit{Record: t.record, Since: t.since, Shares: []Share{}, Contradictions: []Contradiction{}}
+	a := TagAudit{Record: t.record, Since: t.since, Contradictions: []Contradiction{}}
 	a.Tag = tag
 	a.contradict(t.damaged...)
 	claims := sorted(t.claims, nil)
@@ -58,20 +57,10 @@ func (a *TagAudit) count(claims []claim) {
 			below = plus(below, max(0, min(r.Last, int64(a.End)-1)-r.First+1))
 			next = plus(c.Last, 1)
 		}
-		j := slices.IndexFunc(a.Shares, func(s Share) bool { return s.Node == c.node }) // there are few
-		if j < 0 {
-			j = len(a.Shares)
-			a.Shares = append(a.Shares, Share{Node: c.node})
-		}
-		a.Shares[j].Refills++
-		a.Shares[j].IDs = plus(a.Shares[j].IDs, c.Len())
 	}
 	if a.Events = int64(len(claims)); a.Events > 0 {
 		a.Unreported = max(0, int64(a.End-a.From)-below)
 	}
-	slices.SortFunc(a.Shares, func(x, y Share) int {
-		return cmp.Or(cmp.Compare(y.IDs, x.IDs), strings.Compare(x.Node, y.Node))
-	})
 }
 
 // above names claims of events above the end of all claims. A record that was put back contradicts all events since:

@@ -15,9 +15,6 @@ import (
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
-// mostShares is how many generators of a tag are printed.
-const mostShares = 5
-
 // printAudit writes the tags, the workers, the contradictions, and a last line that sums up.
 func printAudit(to io.Writer, r *audit.Report) error {
 	w := bufio.NewWriter(to) // Flush returns its first error
@@ -31,7 +28,7 @@ func printAudit(to io.Writer, r *audit.Report) error {
 			}
 			row = append(row, text)
 		}
-		tags = append(tags, append(row, generatorsOf(t), timeOrNone(t.Since)))
+		tags = append(tags, append(row, timeOrNone(t.Since)))
 	}
 	for _, a := range r.Workers {
 		state := "no record"
@@ -42,7 +39,7 @@ func printAudit(to io.Writer, r *audit.Report) error {
 			timeOrNone(a.ReservedUntil), state})
 	}
 	if len(tags) > 0 {
-		_ = cli.PrintTable(w, []string{"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "GENERATORS", "SINCE"},
+		_ = cli.PrintTable(w, []string{"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "SINCE"},
 			tags)
 	}
 	if len(workers) > 0 {
@@ -73,27 +70,6 @@ func summary(r *audit.Report) string {
 		return text + ": " + strings.ToUpper(cli.Counted(n, "contradiction"))
 	}
 	return text + ": no contradiction"
-}
-
-// generatorsOf says which generators claimed what share of a tag's IDs. Of a strict tag only the last one is recorded.
-func generatorsOf(t audit.TagAudit) string {
-	var each []string
-	if t.Order == idspace.OrderStrict {
-		if each = []string{"strict"}; t.Last != nil {
-			each = append(each, "last by "+t.Last.Node)
-		}
-	}
-	total := 0.0
-	for _, s := range t.Shares {
-		total += float64(s.IDs)
-	}
-	for _, s := range t.Shares[:min(len(t.Shares), mostShares)] {
-		each = append(each, fmt.Sprintf("%s %.0f %%", s.Node, float64(s.IDs)/total*100))
-	}
-	if more := len(t.Shares) - mostShares; more > 0 {
-		each = append(each, fmt.Sprintf("%d more", more))
-	}
-	return cmp.Or(strings.Join(each, ", "), "-")
 }
 
 func orNone(n int64) string {
