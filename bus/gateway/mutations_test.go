@@ -42,6 +42,8 @@ var mutations = []mutation{
 		"strings.CutPrefix(strings.ReplaceAll(r.URL.Path, \"//\", \"/\"), segmentPath)"}}},
 	{name: "HEAD takes an ID", by: "TestOnlyGetTakesIDs", edits: []edit{{"leaf.go",
 		"	case r.Method == http.MethodHead: // an", "	case false: // an"}}},
+	{name: "HEAD of an unknown tag has another status than GET", by: "TestViews", edits: []edit{{"leaf.go",
+		"	if errors.Is(err, bus.UnknownTag) ||", "	if errors.Is(err, bus.Conflict) ||"}}},
 	{name: "POST takes an ID", by: "TestOnlyGetTakesIDs", edits: []edit{{"admit.go",
 		"(r.Method == http.MethodPost && isV1(r))", "(r.Method == http.MethodPost)"}}},
 	{name: "a strict tag's answer does not say so", by: "TestOrderOfIDs", edits: []edit{{"leaf.go",
@@ -50,6 +52,8 @@ var mutations = []mutation{
 	// The count.
 	{name: "of two counts the first is taken", by: "TestBadRequests", edits: []edit{{"leaf.go",
 		"	if len(counts) > 1 {", "	if len(counts) > 2 {"}}},
+	{name: "a mistyped count is 1", by: "TestV1Errors", edits: []edit{{"leaf.go",
+		"		if alone && name", "		if !alone && name"}}},
 	{name: "an empty count is 1", by: "TestBadRequests", edits: []edit{{"leaf.go",
 		" || req.JSON || counts[0] == \"\" {", " || req.JSON {"}}},
 	{name: "a count in JSON is taken", by: "TestBadRequests", edits: []edit{{"leaf.go",

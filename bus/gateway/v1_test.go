@@ -119,6 +119,7 @@ func TestV1Errors(t *testing.T) {
 		{"no number", get(s, "/v1/snowflakes?count=many"), 400, "bad_request", `count is "many"`},
 		{"zero", get(s, "/v1/segments/order?count=0"), 400, "bad_request", `count is "0"`},
 		{"two counts", get(s, "/v1/segments/order?count=1&count=2"), 400, "bad_request", "1 and 2"},
+		{"a mistyped count", get(s, "/v1/snowflakes?cuont=7"), 400, "bad_request", `parameter "cuont"`},
 		{"HEAD", get(s, "/v1/segments/order?count=0", method("HEAD")), 400, "bad_request", "count"},
 		{"count in the body", get(s, "/v1/segments/order", post, body(13)), 400, "bad_request", "?count=100"},
 		{"a large body", get(s, "/v1/segments/order", post, body(maxBody+1)), 413, "body_too_large", "no body"},

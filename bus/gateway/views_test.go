@@ -95,6 +95,12 @@ func TestViews(t *testing.T) {
 			t.Errorf("%s: %q, next %q, %s; want %q", query, got, v.Next, v.Problem, want)
 		}
 	}
+	for path, want := range map[string]int{"/v1/segments/order": 200, "/v1/segments/none": 404, "/v1/segments/a%20b": 400,
+		segmentPath + "none": 500} {
+		if w := get(s, path, method("HEAD")); w.Code != want {
+			t.Errorf("HEAD %s: %d, want %d", path, w.Code, want)
+		}
+	}
 	nc.Close()
 	clear(s.views.overview.kept)
 	clear(s.views.pages.kept)

@@ -33,6 +33,8 @@ func TestMutations(t *testing.T) {
 			"case tags:", "case tags && false:"}}},
 		{"a record is created beside the database of another installation", "TestNothingIsCreatedBesideAnother",
 			[]mutate.Edit{{"decide.go", "{anything, free | ours, others | emptied", "{anything, ours, others | emptied"}}},
+		{"a new folder does not wait with a witness of the database's installation", "TestNothingIsCreatedBesideAnother",
+			[]mutate.Edit{{"member.go", "f.record == free && f.finds(others))", "false)"}}},
 		{"something is created while the owner of a database is not known", "TestWaitsForTheOwner", []mutate.Edit{{"decide.go",
 			"{anything, free | ours, away, wait,", "{anything, free | ours, 0, wait,"}}},
 		{"a database is claimed although the record notes another", "TestOpenLooksAgain", []mutate.Edit{{"member.go",
