@@ -22,6 +22,10 @@ type logger struct {
 // consumer or a Raft group until a restart. nats-server reports all three in no other way.
 const writeFailed = "ritical write error"
 
+// noRoute begins the message that another server of the cluster cannot be reached, as at each start of the first one.
+// [Server.Health] reports a cluster that lacks servers.
+const noRoute = "Error trying to connect to route"
+
 // writtenTo finds the stream that nats-server names in such a message.
 var writtenTo = regexp.MustCompile(`^(?:Filestore \[([^\]]+)\]|JetStream stream '.* > ([^']+)'|` +
 	`JetStream consumer '.* > (.+) > [^']+') `)
@@ -51,7 +55,11 @@ func (l *logger) Errorf(format string, v ...any) {
 			l.failed.CompareAndSwap(nil, &text)
 		}
 	}
-	l.log(slog.LevelError, format, v)
+	level := slog.LevelError
+	if strings.HasPrefix(format, noRoute) {
+		level = slog.LevelWarn
+	}
+	l.log(level, format, v)
 }
 
 func (l *logger) Fatalf(format string, v ...any) {

@@ -122,7 +122,7 @@ func (s *Server) start(opts *server.Options) error {
 	if err := s.awaitReady(); err != nil {
 		return err
 	}
-	s.url = clientURL(opts.Host, s.ns.Addr())
+	s.url = clientURL(opts, s.ns.Addr())
 	s.startChecks()
 	return nil
 }
@@ -159,19 +159,23 @@ func (s *Server) awaitReady() error {
 
 // clientURL names an address that this machine can dial: a server that listens
 // on every interface has none of its own.
-func clientURL(host string, addr net.Addr) string {
+func clientURL(opts *server.Options, addr net.Addr) string {
+	scheme, host := "nats://", opts.Host
+	if opts.TLSConfig != nil {
+		scheme = "tls://"
+	}
 	_, port, _ := net.SplitHostPort(addr.String())
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "nats://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // ClientURL is where clients on this machine find the server, such as
-// nats://127.0.0.1:4222. It carries no credentials.
+// nats://127.0.0.1:4222, or tls://127.0.0.1:4222. It carries no credentials.
 func (s *Server) ClientURL() string { return s.url }
 
-// InProcess makes [nats.Connect] use memory instead of TCP, whatever the URL.
+// InProcess makes [nats.Connect] use memory instead of TCP, whatever the URL, which must not begin with tls://.
 // Credentials are demanded as of any client; wrong ones fail at once with
 // [nats.ErrAuthorization].
 func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{s.ns}) }

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -173,8 +175,13 @@ func TestClientURL(t *testing.T) {
 		"0.0.0.0":   "nats://127.0.0.1:4333",
 		"::":        "nats://127.0.0.1:4333",
 	} {
-		if got := clientURL(host, &net.TCPAddr{Port: 4333}); got != want {
+		opts := &server.Options{Host: host}
+		if got := clientURL(opts, &net.TCPAddr{Port: 4333}); got != want {
 			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+		opts.TLSConfig = &tls.Config{}
+		if got := clientURL(opts, &net.TCPAddr{Port: 4333}); got != strings.Replace(want, "nats", "tls", 1) {
+			t.Errorf("%s with TLS: %s", host, got)
 		}
 	}
 }
@@ -209,10 +216,12 @@ func TestLogger(t *testing.T) {
 	l.Noticef("notice %d", 1)
 	l.Warnf("warning %d", 2)
 	l.Errorf("error %d", 3)
+	l.Errorf("Error trying to connect to route (attempt %v): %v", 1, "refused") // as nats-server logs it
 	l.Fatalf("first %d", 4)
 	l.Fatalf("second %d", 5)
 	for text, want := range map[string]bool{
-		"notice 1": false, `level=WARN msg="warning 2"`: true, `level=ERROR msg="error 3"`: true, `level=ERROR msg="first 4"`: true,
+		"notice 1": false, `level=WARN msg="warning 2"`: true, `level=ERROR msg="error 3"`: true,
+		`level=WARN msg="Error trying to connect to route (attempt 1): refused"`: true, `level=ERROR msg="first 4"`: true,
 	} {
 		if strings.Contains(out.String(), text) != want {
 			t.Errorf("%s: want %v in\n%s", text, want, &out)

@@ -140,6 +140,9 @@ func (a *alerts) look(now time.Time) {
 // judge opens or closes the finding of a condition.
 func (a *alerts) judge(now time.Time, c *condition) {
 	err, node, patience := c.why(now), a.cfg.Node, max(c.patience, c.start)
+	if errors.Is(err, errNotJoined) {
+		return // the finding store.waiting has the reason
+	}
 	if err == nil {
 		c.start = 0
 	}

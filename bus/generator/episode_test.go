@@ -2,6 +2,7 @@ package generator
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,12 +14,12 @@ import (
 )
 
 // An alert begins when something has been wrong for long enough, once, and ends once. After a start NATS has time to
-// catch up with its cluster.
+// catch up with its cluster. What is wrong only because the generator has not joined the installation yet is no alert.
 func TestEpisode(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		wasWell bool
-		wrong   string // at each second: x is wrong, . is well
+		wrong   string // at each second: x is wrong, . is well, n is not joined
 		want    string // + begins, - ends
 	}{
 		"well":             {true, ".....", "     "},
@@ -26,25 +27,23 @@ func TestEpisode(t *testing.T) {
 		"never well":       {false, "xxxxxxxxxxxxx.", "          +  -"},
 		"well at last":     {false, "xxxxx.x.", "      +-"},
 		"not for 10 s yet": {false, "xxxxxxxxx..", "           "},
+		"not joined":       {false, "nnnnnnnnnnnnxxxx.", "                 "},
 	} {
 		var got []byte
-		wrong := false
+		var wrong error
 		f := newFindings("n", func(msg *nats.Msg) {
 			got[len(got)-1] = map[bool]byte{true: '+', false: '-'}[strings.Contains(msg.Subject, ".alert.")]
 		}, newGroup(""))
 		a := alerts{cfg: &Config{Node: "n", Log: testkit.Quiet}, findings: f}
 		nats := &condition{kind: "nats.degraded",
-			why: func(time.Time) error {
-				if wrong {
-					return errors.New("crowded")
-				}
-				return nil
-			}, alert: func(err error, _ time.Time) any { return events.NATSDegraded{Cause: err.Error()} }}
+			why:   func(time.Time) error { return wrong },
+			alert: func(err error, _ time.Time) any { return events.NATSDegraded{Cause: err.Error()} }}
 		if !c.wasWell {
 			nats.start = degradedStart
 		}
 		for i, now := 0, time.Now(); i < len(c.wrong); i, now = i+1, now.Add(time.Second) {
-			got, wrong = append(got, ' '), c.wrong[i] == 'x'
+			got = append(got, ' ')
+			wrong = map[byte]error{'x': errors.New("crowded"), 'n': fmt.Errorf("no worker: %w", errNotJoined)}[c.wrong[i]]
 			a.judge(now, nats)
 			if is := len(f.list(now, 0)) == 1; is != nats.reported {
 				t.Errorf("%s: at %d the finding is there: %v", name, i, is)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/bus/installation"
@@ -23,6 +24,11 @@ func (s *serving) checkOnly() (err error) {
 	d.examine(ctx, "ports", func(ctx context.Context, _ *slog.Logger) (string, error) {
 		return "the addresses of NATS and HTTP can be used", s.takePorts(ctx)
 	})
+	if s.embed {
+		d.examine(ctx, "certificates", func(context.Context, *slog.Logger) (string, error) {
+			return embedded.CheckCertificates(s.embedded("leaf", s.dataDir), time.Now())
+		})
+	}
 	db, err := s.mysql.store(schema.Config{Check: true, Log: d.logger("mysql")})
 	if err != nil {
 		return err

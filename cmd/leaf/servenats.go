@@ -59,7 +59,8 @@ func (s *serving) connect(context.Context) (err error) {
 	s.owned.Server = server
 	s.defers(func() error { server.Close(); return nil })
 	s.conn.WithinProcess()
-	if state.Conn, err = s.dial(dir.Node, server.ClientURL(), server.InProcess()); err != nil {
+	within := strings.Replace(server.ClientURL(), "tls://", "nats://", 1) // TLS is not spoken within a process
+	if state.Conn, err = s.dial(dir.Node, within, server.InProcess()); err != nil {
 		return cli.ConnectError(server.ClientURL(), err)
 	}
 	s.defers(func() error { state.Conn.Close(); return nil })

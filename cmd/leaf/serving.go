@@ -133,13 +133,14 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 		return err
 	}
 	nc, face, mode := s.owned.State.Conn, "off", "joined"
+	address := nc.ConnectedUrlRedacted
 	if s.embed {
-		mode = "embedded"
+		address, mode = s.owned.Server.ClientURL, "embedded"
 	}
 	var g *generator.Generator
 	config.Ready = func() {
 		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
-			nc.ConnectedUrlRedacted(), face, config.Node, word(s.owned.Folder.Path), mode, waitsFor(g.Readiness()))
+			address(), face, config.Node, word(s.owned.Folder.Path), mode, waitsFor(g.Readiness()))
 		if err := s.supervisor.notify("READY=1"); err != nil {
 			s.log.Error(err.Error())
 		}
