@@ -198,6 +198,22 @@ func TestTermination(t *testing.T) {
 	}
 }
 
+// A server names itself to clients and to the other servers as its certificate does. It would name its addresses, and
+// servers that refuse a certificate try again without end.
+func TestServersHaveNames(t *testing.T) {
+	o, err := render(rendered["secured"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for setting, port := range map[string]string{"client_advertise: $CLIENTS_AT": "4222", "  advertise: $ROUTES_AT": "6222"} {
+		_, variable, _ := strings.Cut(setting, "$")
+		want := core.EnvVar{Name: variable, Value: `"$(POD_NAME).ids-leafbus-nodes.shop.svc:` + port + `"`}
+		if !strings.Contains(o.config.Data["nats.conf"], setting+"\n") || !slices.Contains(o.container.Env, want) {
+			t.Errorf("a server does not advertise its name with port %s", port)
+		}
+	}
+}
+
 // The chart refuses what loses state or can never work.
 func TestRefused(t *testing.T) {
 	for values, want := range map[string]string{
