@@ -43,8 +43,8 @@ func deployed(t *testing.T, embedded bool, replace ...string) *natsProcess {
 	address := testkit.FreeAddress(t)
 	s.url = "tls://" + address
 	certify(t, s.dir)
-	replace = append(replace, "/etc/nats/server.crt", s.dir+"/cert", "/etc/nats/server.key", s.dir+"/key",
-		"/var/lib/nats", s.dir, "0.0.0.0:4222", address)
+	replace = append(replace, "/etc/leafbus/server.crt", s.dir+"/cert",
+		"/etc/leafbus/secrets/server.key", s.dir+"/key", "/var/lib/nats", s.dir, "0.0.0.0:4222", address, "a:4222", address)
 	files, err := filepath.Glob("../../deploy/nats/*.*")
 	kit.Must(t, err)
 	for _, file := range files {
@@ -59,7 +59,7 @@ func deployed(t *testing.T, embedded bool, replace ...string) *natsProcess {
 		s.cmd = kit.Command(t, s.dir, nil, "serve", "--nats-config", s.dir+"/nats.conf", "--nkey", s.dir+"/generator.seed",
 			"--http", "", "--tag", order)
 	}
-	kit.Start(t, s.cmd)
+	process := kit.Start(t, s.cmd)
 	testkit.Eventually(t, "a server that accepts connections", func() bool {
 		nc, err := nats.Connect(s.url, s.options("generator")...)
 		if err == nil {
@@ -67,6 +67,11 @@ func deployed(t *testing.T, embedded bool, replace ...string) *natsProcess {
 		}
 		return err == nil
 	})
+	if embedded {
+		testkit.Eventually(t, "the address of TLS", func() bool {
+			return strings.HasPrefix(process.Stdout(), "leaf ready nats="+s.url+" ")
+		})
+	}
 	return s
 }
 
@@ -221,25 +226,32 @@ func refuses(t *testing.T, nc *nats.Conn, try func() error) bool {
 	return nc.LastError() != before && errors.Is(nc.LastError(), nats.ErrPermissionViolation)
 }
 
-// A command cuts one user off while all others go on, and gives it back. The certificate is replaced meanwhile.
+// A command cuts one user off while all others go on, and gives it back. The certificate is replaced meanwhile. If the
+// server could not read the new file, or cannot be asked to, the file stays.
 func TestOneUserIsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, embedded := range map[string]bool{"nats-server": false, "the server in a generator": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cutOff(t, deployed(t, embedded))
+			cutOff(t, deployed(t, embedded), map[bool]string{false: "nats-server", true: "leaf"}[embedded])
 		})
 	}
 }
 
-func cutOff(t *testing.T, s *natsProcess) {
+func cutOff(t *testing.T, s *natsProcess, program string) {
 	generators := s.generators("generator", 2, "--tag", order)
+	bin := t.TempDir() // with the program that runs here, under its name
+	kit.Must(t, os.Symlink(s.cmd.Path, filepath.Join(bin, program)))
+	// Without its own RELOAD, nats-server would find the processes of other tests too.
+	reload := fmt.Sprintf("kill -HUP %d", s.cmd.Process.Pid)
+	try := func(reload string, args ...string) ([]byte, error) {
+		cmd := exec.Command("sh", append([]string{"user.sh"}, args...)...)
+		cmd.Dir, cmd.Env = s.dir, append(os.Environ(), "RELOAD="+reload, "PATH="+bin+":"+os.Getenv("PATH"))
+		return cmd.CombinedOutput()
+	}
 	run := func(args ...string) {
 		t.Helper()
-		cmd := exec.Command("sh", append([]string{"user.sh"}, args...)...)
-		// Without its own RELOAD, nats-server would find the processes of other tests too.
-		cmd.Dir, cmd.Env = s.dir, append(os.Environ(), fmt.Sprintf("RELOAD=kill -HUP %d", s.cmd.Process.Pid))
-		if out, err := cmd.CombinedOutput(); err != nil {
+		if out, err := try(reload, args...); err != nil {
 			t.Fatalf("user.sh %v: %v: %s", args, err, out)
 		}
 	}
@@ -250,6 +262,17 @@ func cutOff(t *testing.T, s *natsProcess) {
 		return err
 	}
 	kit.Must(t, take(shop))
+	users := filepath.Join(s.dir, "users.conf")
+	good, err := os.ReadFile(users)
+	kit.Must(t, err)
+	for _, row := range []struct{ file, reload string }{{string(good), "false"}, {string(good) + "x {", reload}} {
+		put(t, s.dir, "users.conf", row.file)
+		out, err := try(row.reload, "off", "shop")
+		if is, _ := os.ReadFile(users); err == nil || string(is) != row.file {
+			t.Errorf("after %s the file is another one: %v: %s", row.reload, err, out)
+		}
+	}
+	put(t, s.dir, "users.conf", string(good))
 	certify(t, s.dir)
 	run("off", "shop")
 	testkit.Eventually(t, "shop is cut off", func() bool { return !shop.IsConnected() })
