@@ -27,6 +27,14 @@ for file in README.md docs/operate.md deploy/nats/users.conf deploy/helm/leafbus
 	[ -s "tar/$file" ] || { echo "the archives lack $file"; exit 1; }
 done
 
+# Each link of a page in the archive leads to a file there.
+find tar -name '*.md' | while read -r page; do
+	grep -oP '\]\(\K[^)#: ]+(?=[)#])' "$page" | while read -r link; do
+		[ -e "$(dirname "$page")/$link" ] || echo "the archives lack $link, to which $page leads"
+	done
+done | tee lacking
+[ ! -s lacking ]
+
 # systemd wants the program to exist where the unit says.
 unit=$PWD/leaf.service
 sed "s|/usr/bin/leaf|$PWD/deb/usr/bin/leaf|" deb/usr/lib/systemd/system/leaf.service >"$unit"
