@@ -18,6 +18,7 @@ readable() {
 	if command -v nats-server >/dev/null; then
 		nats-server -c nats.conf -t
 	else # a certificate that is not valid any more must keep nobody from cutting a user off
+		unset LEAF_SERVER
 		! leaf serve --check --nats-config nats.conf --listen 127.0.0.1:0 --http '' --data-dir none | grep '^problem *ports'
 	fi
 }
