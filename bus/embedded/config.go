@@ -23,6 +23,9 @@ const (
 	// maxCatchup is how many bytes may be under way to a server that copies a stream. Pings wait behind them.
 	// With the default of nats-server, 64 MiB, a network of 50 Mbit/s loses its routes again and again.
 	maxCatchup = 8 << 20
+	// reportRoutes is after how many attempts, one a second, a lost route is logged again. nats-server would log each
+	// one, four times a second for a machine that is away.
+	reportRoutes = 60
 )
 
 // Config says how to run the server. StoreDir is required; the zero value of every other field is a working default.
@@ -79,6 +82,7 @@ func (c Config) options() (*server.Options, error) {
 	opts.SyncAlways = true
 	opts.DisableJetStreamBanner = true
 	opts.PingInterval = cmp.Or(opts.PingInterval, pingEvery)
+	opts.ReconnectErrorReports = cmp.Or(opts.ReconnectErrorReports, reportRoutes)
 	opts.JetStreamMaxCatchup = cmp.Or(opts.JetStreamMaxCatchup, maxCatchup)
 	opts.NoSigs = true // nats-server would exit the process past our drain
 	return opts, nil

@@ -78,21 +78,23 @@ func TestFileCannotWeakenStore(t *testing.T) {
 	}
 }
 
-// What the file says about pings and about the copy of a stream holds. Else a client that hangs is dropped within
-// seconds, and pings do not wait long behind a copy.
+// What the file says about pings, about the copy of a stream and about reports of lost routes holds. Else a client that
+// hangs is dropped within seconds, pings do not wait long behind a copy, and a lost route is logged once a minute.
 func TestDefaultsOfTheFile(t *testing.T) {
-	type settings struct{ clients, routes, catchup int64 } // pings in seconds; 0: that of clients
+	type settings struct{ clients, routes, catchup, reports int64 } // pings in seconds; 0: that of clients
 	for file, want := range map[string]settings{
-		"":                     {1, 0, 8 << 20},
-		`ping_interval: "20s"`: {20, 0, 8 << 20},
-		`cluster { name: c, listen: "127.0.0.1:-1", ping_interval: "7s" }`: {1, 7, 8 << 20},
-		`jetstream { max_outstanding_catchup: 32MB }`:                      {1, 0, 32 << 20},
+		"":                     {1, 0, 8 << 20, 60},
+		`ping_interval: "20s"`: {20, 0, 8 << 20, 60},
+		`cluster { name: c, listen: "127.0.0.1:-1", ping_interval: "7s" }`: {1, 7, 8 << 20, 60},
+		`reconnect_error_reports: 5`:                                       {1, 0, 8 << 20, 5},
+		`jetstream { max_outstanding_catchup: 32MB }`:                      {1, 0, 32 << 20, 60},
 	} {
 		opts, err := config(t, file).options()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := settings{int64(opts.PingInterval / time.Second), int64(opts.Cluster.PingInterval / time.Second), opts.JetStreamMaxCatchup}
+		got := settings{int64(opts.PingInterval / time.Second), int64(opts.Cluster.PingInterval / time.Second),
+			opts.JetStreamMaxCatchup, int64(opts.ReconnectErrorReports)}
 		if got != want || opts.MaxPingsOut != 0 {
 			t.Errorf("%q: %+v, at most %d pings without an answer; want %+v", file, got, opts.MaxPingsOut, want)
 		}
