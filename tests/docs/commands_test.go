@@ -96,7 +96,7 @@ func (s *shell) start(line string) *kit.Process {
 func (s *shell) run(c command) {
 	s.t.Helper()
 	line := strings.NewReplacer(
-		"./leaf", "leaf",
+		"go run ./cmd/leaf", "leaf",
 		"leaf bench", "leaf bench --duration 300ms", // it takes 10 s by default
 		"127.0.0.1:4222", strings.TrimPrefix(s.g.URL, "nats://"),
 		"http://127.0.0.1:8080", s.g.HTTP,
