@@ -28,12 +28,12 @@ for file in README.md docs/operate.md deploy/nats/users.conf deploy/helm/leafbus
 done
 
 # Each link of a page in the archive leads to a file there.
-find tar -name '*.md' | while read -r page; do
-	grep -oP '\]\(\K[^)#: ]+(?=[)#])' "$page" | while read -r link; do
+lacking=$(find tar -name '*.md' | while read -r page; do
+	{ grep -oP '\]\(\K[^)#: ]+(?=[)#])' "$page" || true; } | while read -r link; do
 		[ -e "$(dirname "$page")/$link" ] || echo "the archives lack $link, to which $page leads"
 	done
-done | tee lacking
-[ ! -s lacking ]
+done)
+[ -z "$lacking" ] || { echo "$lacking"; exit 1; }
 
 # systemd wants the program to exist where the unit says.
 unit=$PWD/leaf.service
