@@ -148,7 +148,7 @@ func argsOfUse(cmd *cobra.Command, args []string) error {
 }
 
 // oneSignal is within what time two signals count as one: timeout(1) sends its signal to the process and to its group.
-const oneSignal = 50 * time.Millisecond
+const oneSignal = 10 * time.Millisecond
 
 // Main runs a program, and ends the process with its exit status. The first SIGINT or SIGTERM ends the context of the
 // command, so that it can finish what it has begun. A second one ends the process at once.

@@ -145,6 +145,7 @@ var processes = []scenario{
 			in.waiting(1)
 			in.signal(0, syscall.SIGTERM)
 			in.refused(idle, 1, bus.Draining, "")
+			time.Sleep(20 * time.Millisecond) // signals within 10 ms are one
 			in.signal(0, syscall.SIGTERM)
 			in.ended(0).Want(in.T, 1)
 		},
