@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -381,22 +380,4 @@ func (noKeys) Load(context.Context, Tag) error {
 
 func (noKeys) Make(context.Context, Tag, func(context.Context) (string, error)) (string, error) {
 	return "", fmt.Errorf("%w: opaque tags have no keys here", idspace.ErrBadValue)
-}
-
-// Grant is what was claimed.
-type Grant struct {
-	Range
-	Step   int64  // the tag's step; 1 if it is strict
-	Stored Stored // the record with the claim; of a range that another generator has claimed it has the order alone
-	// Ending says that this range is the one by which 80 % of the IDs below the limit are reserved.
-	Ending bool
-}
-
-// check returns an error for a range that no store may return.
-func (g Grant) check(from int64) error {
-	if g.First < max(from, 1) || g.Last < g.First || g.Last == math.MaxInt64 || g.Step < 1 {
-		return fmt.Errorf("the store returned an invalid range: %d to %d, step %d; it must begin at %d or above",
-			g.First, g.Last, g.Step, from)
-	}
-	return nil
 }

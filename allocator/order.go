@@ -116,3 +116,16 @@ func CheckStepOf(o Order, step, maxStep int64) error {
 	}
 	return nil
 }
+
+// KnowStrict notes that a tag is strict, by the answer of another generator.
+func (m *memory) KnowStrict(tag string) { m.strictNames.Store(strings.Clone(tag), true) }
+
+// Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order.
+// The order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the
+// tag may have left memory.
+func (m *memory) Order(tag string) Order {
+	if _, ok := m.strictNames.Load(tag); ok {
+		return Strict
+	}
+	return Trend
+}

@@ -3,7 +3,11 @@ package allocator
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"math"
 	"time"
+
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // stepper adapts the step of one tag as Leaf does (its 2019 announcement; SegmentIDGenImpl.java).
@@ -122,4 +126,25 @@ func (b *buffer) nextDueLocked() bool {
 	default:
 		return false
 	}
+}
+
+// Range is a run of consecutive IDs, First to Last, both included.
+type Range = idspace.Range
+
+// Grant is what was claimed.
+type Grant struct {
+	Range
+	Step   int64  // the tag's step; 1 if it is strict
+	Stored Stored // the record with the claim; of a range that another generator has claimed it has the order alone
+	// Ending says that this range is the one by which 80 % of the IDs below the limit are reserved.
+	Ending bool
+}
+
+// check returns an error for a range that no store may return.
+func (g Grant) check(from int64) error {
+	if g.First < max(from, 1) || g.Last < g.First || g.Last == math.MaxInt64 || g.Step < 1 {
+		return fmt.Errorf("the store returned an invalid range: %d to %d, step %d; it must begin at %d or above",
+			g.First, g.Last, g.Step, from)
+	}
+	return nil
 }

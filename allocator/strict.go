@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/leafbus/leafbus/bus/idspace"
@@ -389,21 +388,8 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 	}
 }
 
-// KnowStrict notes that a tag is strict, by the answer of another generator.
-func (m *memory) KnowStrict(tag string) { m.strictNames.Store(strings.Clone(tag), true) }
-
 // LastRun is the run that claimed IDs of a tag last, by a record that was read or heard a moment ago; empty: none was.
 func (a *strictClaims) LastRun(tag string) string {
 	s, _ := a.claims.latest.Get(tag)
 	return s.Last.Run
-}
-
-// Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order.
-// The order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the
-// tag may have left memory.
-func (m *memory) Order(tag string) Order {
-	if _, ok := m.strictNames.Load(tag); ok {
-		return Strict
-	}
-	return Trend
 }

@@ -218,3 +218,18 @@ func (m *memory) Totals(ending int) Totals {
 
 // Waiting is how many requests wait for a segment.
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
+
+// Query asks for a page of a list that is in the order of names. Names are
+// compared byte by byte: they are case-sensitive, and there are no wildcards. A text
+// that no tag can have finds none.
+type Query struct {
+	Prefix   string // names begin with it
+	Contains string // names have it anywhere, also in the prefix
+	After    string // names come after it
+	Limit    int    // the most entries; at least 1
+}
+
+// Match reports whether a list without a limit has the name.
+func (q Query) Match(name string) bool {
+	return name > q.After && strings.HasPrefix(name, q.Prefix) && strings.Contains(name, q.Contains)
+}

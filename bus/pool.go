@@ -383,20 +383,3 @@ func (p *Pool) Close() []Range {
 	p.ahead, p.kept = nil, 0
 	return unused
 }
-
-// cut splits ranges after n IDs.
-func cut(ranges []Range, n int64) (head, tail []Range) {
-	for i, r := range ranges {
-		switch {
-		case n >= r.Len():
-			n -= r.Len()
-		case n == 0:
-			return ranges[:i:i], ranges[i:]
-		default:
-			at := r.First + n
-			head = append(ranges[:i:i], Range{First: r.First, Last: at - 1})
-			return head, append([]Range{{First: at, Last: r.Last}}, ranges[i+1:]...)
-		}
-	}
-	return ranges, nil
-}

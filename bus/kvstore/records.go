@@ -191,22 +191,6 @@ func (b tagsBucket) misnamed(tag string, revision uint64) (allocator.Stored, err
 		allocator.ErrDamaged, tag, wire.BucketTags, b.first)
 }
 
-// storedTag reads a record as the bucket has it.
-func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocator.Stored, error) {
-	t, of, err := decodeRecord(tag, data)
-	switch {
-	case err != nil:
-		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err
-	case of > revision: // it came late into an earlier bucket, which was restored; or a clock is wrong
-		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, damagedTag(tag, data)
-	case of > b.first:
-		return allocator.Stored{}, errRemade
-	case of != b.first: // it was written for an earlier bucket
-		return allocator.Stored{}, nil
-	}
-	return allocator.Stored{Tag: t, Revision: revision}, nil
-}
-
 // Swap implements [allocator.Records]. It creates nothing while the installation's record is lost, or cannot be read,
 // or if it finds that the tags were lost before [Records.Err] has said so.
 func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {

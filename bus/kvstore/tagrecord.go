@@ -72,3 +72,19 @@ func (r tagRecord) sound() bool {
 		(r.KeyID != "") == (domain != "") && allocator.Tag{Order: r.Order, Rules: r.Rules}.EndsWithDomain() &&
 		r.Quota.PerSecond >= 0 && r.Quota.Burst >= 0 && r.Outlast >= 0 && r.Limit >= 0 && r.Version >= 0
 }
+
+// storedTag reads a record as the bucket has it.
+func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocator.Stored, error) {
+	t, of, err := decodeRecord(tag, data)
+	switch {
+	case err != nil:
+		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err
+	case of > revision: // it came late into an earlier bucket, which was restored; or a clock is wrong
+		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, damagedTag(tag, data)
+	case of > b.first:
+		return allocator.Stored{}, errRemade
+	case of != b.first: // it was written for an earlier bucket
+		return allocator.Stored{}, nil
+	}
+	return allocator.Stored{Tag: t, Revision: revision}, nil
+}
