@@ -49,7 +49,7 @@ func TestMutations(t *testing.T) {
 			"info.Config.Metadata[leaderVersion] == \"\"", "false"}}},
 		{"an old leader of the installation's record hides that of the tags", "TestOldLeader", []edit{{"records.go",
 			"case errors.Is(err, errOldLeader):", "case false:"}}},
-		{"a record of an earlier bucket counts", "TestRecordsLost", []edit{{"records.go",
+		{"a record of an earlier bucket counts", "TestRecordsLost", []edit{{"tagrecord.go",
 			"	case of != b.first:", "	case of == 0:"}}},
 		{"a record of an earlier bucket is in the way of its tag", "TestRecordsLost", []edit{{"records.go",
 			"if revision == 0 && errors.Is(err, allocator.ErrConflict) {", "if false {"}}},
@@ -85,7 +85,7 @@ func TestMutations(t *testing.T) {
 		{"the bucket of another installation is used", "TestRecordsRefused", []edit{{"tagsbucket.go",
 			"if m != nil && m.Installation != installation {", "if false {"}}},
 
-		{"a record of a later bucket ends all sessions", "TestRecordOfALaterBucket", []edit{{"records.go",
+		{"a record of a later bucket ends all sessions", "TestRecordOfALaterBucket", []edit{{"tagrecord.go",
 			"	case of > revision:", "	case false:"}}},
 		{"a pushed revision of an earlier bucket is swapped", "TestPushAfterARestore", []edit{{"records.go",
 			"if revision != 0 && revision < b.first || revision", "if revision"}}},

@@ -48,7 +48,7 @@ func TestMutations(t *testing.T) {
 		{"a new key is made where it was lost", "the_keys_of_opaque_tags_are_lost/kv,_one_generator",
 			[]mutate.Edit{{"../../bus/kvstore/keys.go", "		case sign != \"\":\n", "		case sign == \"?\":\n"}}},
 		{"a damaged record counts as none", "a_record_is_damaged/kv,_one_generator",
-			[]mutate.Edit{{"../../bus/kvstore/records.go",
+			[]mutate.Edit{{"../../bus/kvstore/tagrecord.go",
 				"		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err\n",
 				"		return allocator.Stored{}, nil\n"}}},
 	} {
