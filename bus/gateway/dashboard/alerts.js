@@ -37,7 +37,7 @@ export class Alerts {
 
 /** A CauseView is a box about one cause. What each generator says of it is below, for those who look. */
 class CauseView {
-  #title = element("strong", { class: "state" });
+  #title = element("strong", { class: "state warn" });
   #text = element("p", { class: "alert-text" });
   #do = element("p", { class: "alert-do" });
   #since = element("time");
