@@ -60,35 +60,32 @@ export class Summary {
     const wasAway = document.body.classList.contains("stale");
     if (away !== wasAway) announce(away ? "No answer from the generator" : "The generator answers again");
     document.body.classList.toggle("stale", away);
+    const since = `for ${count(Math.floor(quiet / 1000))} s`;
+    const silent = this.#refusal ? `No state ${since}: ${this.#refusal}` : `No answer from the generator ${since}`;
+    const parts = away ? [["bad", silent]] : judge(this.#overview, this.#rates);
     const verdict = byID("verdict");
-    if (away) {
-      const since = `for ${count(Math.floor(quiet / 1000))} s`;
-      verdict.dataset.state = "bad";
-      setText(verdict, this.#refusal ? `No state ${since}: ${this.#refusal}` : `No answer from the generator ${since}`);
-    } else if (this.#overview) {
-      const parts = judge(this.#overview, this.#rates);
-      verdict.dataset.state = parts[0][0];
-      if (verdict.textContent !== parts.map(([, words]) => words).join("; ")) {
-        verdict.replaceChildren(...parts.flatMap(([state, words], i) => [i > 0 ? "; " : "", element("span", { "data-state": state }, words)]));
-      }
-    }
+    if (!parts || verdict.textContent === parts.map(([, words]) => words).join("; ")) return;
+    verdict.dataset.state = parts[0][0];
+    verdict.replaceChildren(...parts.flatMap(([state, words], i) => [i > 0 ? "; " : "", element("span", { "data-state": state }, words)]));
   }
 }
 
 /** judge returns what to say of the installation, the worst first: a state, which is bad, warn, good or empty, and words. */
-function judge({ nodes, lost, causes: { length: lasting } }, rates) {
+function judge(overview, rates) {
+  if (!overview) return undefined;
+  const { nodes, lost, causes: { length: lasting } } = overview;
   const parts = [];
   const failed = rates.total("failed");
   if (failed > 0) parts.push(["bad", `Callers are refused, ${rate(failed)}/s`]);
   const all = counted(nodes.length, "generator");
-  const who = ({ length }) => (nodes.length === 1 ? "the generator is" : `${length} of ${all} ${length === 1 ? "is" : "are"}`);
+  const who = ({ length }) => `${length} of ${all} ${length === 1 ? "is" : "are"}`;
   const unfit = nodes.filter((node) => !node.ready);
   if (unfit.length > 0) {
     const missing = [...new Set(unfit.flatMap((node) => node.missing ?? []))].join(", ");
-    parts.push(["bad", capital(`${who(unfit)} not ready: ${missing}`, parts.length === 0)]);
+    parts.push(["bad", `${who(unfit)} not ready: ${missing}`]);
   }
   const overloaded = nodes.filter(rates.overloaded);
-  if (overloaded.length > 0) parts.push(["warn", capital(`${who(overloaded)} overloaded`, parts.length === 0)]);
+  if (overloaded.length > 0) parts.push(["warn", `${who(overloaded)} overloaded`]);
   if (lost.length > 0) {
     const gone = lost.length === 1 ? lost[0].node : counted(lost.length, "generator");
     parts.push(["warn", `${gone} lost, last heard ${duration(Math.min(...lost.map((node) => node.silent_ms)) / 1000, 1)} ago`]);
@@ -98,5 +95,3 @@ function judge({ nodes, lost, causes: { length: lasting } }, rates) {
   if (lasting > 0) parts.push([parts[0][0] ? "" : "warn", counted(lasting, "open alert")]);
   return parts[0][0] ? parts : [["warn", parts[0][1]], ...parts.slice(1)];
 }
-
-const capital = (text, first) => (first ? text[0].toUpperCase() + text.slice(1) : text);
