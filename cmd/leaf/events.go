@@ -47,8 +47,8 @@ docs/events.md lists them.`,
 	cmd.Flags().DurationVar(&f.since, "since", 0, "begin with the events since this long ago")
 	cmd.Flags().StringVar(&f.durable, "durable", "", "continue where the last run with this `NAME` ended")
 	cmd.Flags().BoolVar(&f.live, "live", false, "follow the events as they are published, without JetStream")
-	cli.Exclusive(cmd, "since", "live")
-	cli.Exclusive(cmd, "durable", "live")
+	cmd.MarkFlagsMutuallyExclusive("since", "live")
+	cmd.MarkFlagsMutuallyExclusive("durable", "live")
 	return cmd
 }
 

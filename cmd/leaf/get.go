@@ -71,7 +71,7 @@ func (f *idFlags) command(cmd *cobra.Command, fetch func(args []string) fetcher)
 	fs.IntVar(&f.parallel, "parallel", 1, "requests at a time; not for a strict tag")
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
-	cli.Exclusive(cmd, "ranges", "json")
+	cmd.MarkFlagsMutuallyExclusive("ranges", "json")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		return cmp.Or(cli.AtLeast("count", f.count, 1), cli.Within("parallel", f.parallel, 1, 1000))
 	}

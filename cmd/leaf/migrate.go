@@ -53,8 +53,8 @@ and check those that exist. Nothing is dropped, altered or rewritten.`,
 	db.register(cmd.Flags(), cli.GroupCommand, "the database, `DSN` "+dsnForm)
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
-	cli.Exclusive(cmd, "check", "print")
-	cli.Exclusive(cmd, "json", "print")
+	cmd.MarkFlagsMutuallyExclusive("check", "print")
+	cmd.MarkFlagsMutuallyExclusive("json", "print")
 	return cmd
 }
 

@@ -91,9 +91,6 @@ func Describe(fs *pflag.FlagSet) map[string]string {
 	return values
 }
 
-// Exclusive refuses flags that are given together.
-func Exclusive(cmd *cobra.Command, names ...string) { cmd.MarkFlagsMutuallyExclusive(names...) }
-
 // configure sets the settings that are not on the command line from the environment, or else from the file. It runs
 // before every command.
 func configure(cmd *cobra.Command) error {
