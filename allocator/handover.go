@@ -86,24 +86,22 @@ func (a *handover) Yield(tags []string) (gifts []Gift) {
 	return gifts
 }
 
-// Room is where the IDs go that another generator hands over. It is made before that one takes them out of its memory:
-// what an operator changes meanwhile is in force there or here.
-type Room struct {
-	handover *handover
-	of       map[string]*buffer
+// Room returns those of these tags that have room for IDs that another generator hands over.
+func (a *handover) Room(ctx context.Context, tags []string) []string {
+	of := a.rooms(ctx, tags)
+	return slices.DeleteFunc(tags, func(tag string) bool { return of[tag] == nil })
 }
 
-// Room makes room for IDs of these tags. It reads the records of those that are not in memory.
-func (a *handover) Room(ctx context.Context, tags []string) *Room {
-	r := &Room{handover: a, of: make(map[string]*buffer)}
-	buffers := make([]*buffer, len(tags))
+// rooms makes room for IDs of these tags, by tag. It reads the records of those that are not in memory.
+func (a *handover) rooms(ctx context.Context, tags []string) map[string]*buffer {
+	of, buffers := make(map[string]*buffer), make([]*buffer, len(tags))
 	each(len(tags), maxLoads, func(i int) { buffers[i] = a.room(ctx, tags[i]) })
 	for i, b := range buffers {
 		if b != nil {
-			r.of[tags[i]] = b
+			of[tags[i]] = b
 		}
 	}
-	return r
+	return of
 }
 
 // room returns the buffer of a tag that has room for more segments; nil: there is none.
@@ -137,19 +135,16 @@ func (a *handover) room(ctx context.Context, tag string) *buffer {
 	return b
 }
 
-// Tags returns the tags that there is room for.
-func (r *Room) Tags() (tags []string) {
-	for tag := range r.of {
-		tags = append(tags, tag)
+// Accept takes what another generator hands over into memory, and returns how many IDs that are. They have left its
+// memory, so room is made again: what an operator changed meanwhile is in force here. First the IDs are in use for good:
+// in the marks. Then they are compared with what is in memory, and with what operators have set.
+func (a *handover) Accept(ctx context.Context, gifts []Gift) (n int64) {
+	tags := make([]string, len(gifts))
+	for i, g := range gifts {
+		tags[i] = g.Tag
 	}
-	return tags
-}
-
-// Accept takes what another generator hands over into memory, and returns how many IDs that are. First they are in use
-// for good: in the marks. Then they are compared with what is in memory, and with what operators have set.
-func (r *Room) Accept(gifts []Gift) (n int64) {
-	a := r.handover
-	gifts = slices.DeleteFunc(gifts, func(g Gift) bool { return r.of[g.Tag] == nil })
+	of := a.rooms(ctx, tags)
+	gifts = slices.DeleteFunc(gifts, func(g Gift) bool { return of[g.Tag] == nil })
 	for i, g := range gifts {
 		gifts[i].Ranges = slices.DeleteFunc(g.Ranges, func(g Given) bool {
 			return g.First < 1 || g.Last < g.First || g.Last == math.MaxInt64 || g.Run == "" || g.Run == a.cfg.Run
@@ -163,7 +158,7 @@ func (r *Room) Accept(gifts []Gift) (n int64) {
 	}
 	for _, g := range gifts {
 		ranges := slices.DeleteFunc(g.Ranges, func(given Given) bool { return a.overlap(g.Tag, given.ids(), given.Run) })
-		n += a.accept(r.of[g.Tag], ranges)
+		n += a.accept(of[g.Tag], ranges)
 	}
 	return n
 }

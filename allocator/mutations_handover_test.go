@@ -19,7 +19,7 @@ var handOverMutations = []mutation{
 		"here || before ||", "here || before && false ||"}}},
 	{name: "IDs that are handed over are below an operator's max_id", by: "TestAccept", edits: []edit{{"handover.go",
 		"	b.trimLocked()\n	n += b.left", "	b.floor = 0\n	b.trimLocked()\n	n += b.left"}}},
-	{name: "IDs are handed over to a tag that has left memory", by: "TestAccept", edits: []edit{{"handover.go",
+	{name: "IDs are handed over to a tag that has left memory", by: "TestAcceptWhileATagIsEvicted", edits: []edit{{"handover.go",
 		"	if b.gone || b.strict != nil ||", "	if b.strict != nil ||"}}},
 	{name: "IDs are handed over to a generator that has stopped", by: "TestAccept", edits: []edit{{"handover.go",
 		"	if b.gone || b.strict != nil || a.ctx.Err() != nil {", "	if b.gone || b.strict != nil {"}}},

@@ -2,10 +2,8 @@ package generator
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
-	"maps"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,22 +17,19 @@ import (
 //
 //	Generator.stop
 //	└── handover.run      for each peer that can serve, and for some tags at a time:
-//	    ├── room.<run>    names of tags → those that the peer has room for, and a token (heardRoom)
-//	    └── give.<run>    the ranges, once, after they have left memory; the token is good for one (heardGive)
+//	    ├── room.<run>    names of tags → those that the peer has room for (heardRoom)
+//	    └── give.<run>    the ranges, once, after they have left memory (heardGive)
 //
 // If an answer is lost, the ranges are a gap. They are never sent again.
 
 const (
-	// handOverWithin bounds the hand-over, roomWithin the wait for one answer, and a token lasts for giveWithin.
+	// handOverWithin bounds the hand-over, and roomWithin the wait for one answer.
 	handOverWithin = time.Second
 	roomWithin     = 300 * time.Millisecond
-	giveWithin     = time.Second
 	// mostHandedOver bounds the tags of a message, and giftSize is the most that one of them takes, in bytes: its name,
 	// and eight ranges.
 	mostHandedOver = 256
 	giftSize       = 1200
-	// maxRooms bounds the tokens.
-	maxRooms = 100
 )
 
 // roomRequest asks whether a peer has room for IDs of these tags.
@@ -45,14 +40,12 @@ type roomRequest struct {
 
 // roomReply names the tags for which there is room.
 type roomReply struct {
-	Token string   `json:"token,omitempty"`
-	Tags  []string `json:"tags"`
+	Tags []string `json:"tags"`
 }
 
 // giveRequest hands IDs over.
 type giveRequest struct {
 	Installation string           `json:"installation"`
-	Token        string           `json:"token"`
 	Gifts        []allocator.Gift `json:"gifts"`
 }
 
@@ -61,7 +54,8 @@ type giveReply struct {
 	IDs int64 `json:"ids"`
 }
 
-// handover hands IDs over at a stop, and takes over those of peers. Its methods are safe for concurrent use.
+// handover hands IDs over at a stop, and takes over those of peers. Its methods are safe for concurrent use. It has no
+// lock, because it remembers nothing.
 type handover struct {
 	cfg        *Config
 	phase      *phase
@@ -70,43 +64,6 @@ type handover struct {
 	alloc      *allocator.Allocator
 	borrower   *borrower // knows the peers that can serve
 	offers     func(heartbeat) bool
-
-	mu    sync.Mutex
-	rooms map[string]heldRoom // that wait for IDs, by token
-}
-
-// heldRoom is a room since it was offered.
-type heldRoom struct {
-	*allocator.Room
-	made moment
-}
-
-// open keeps a room, and returns its token; empty: there are too many.
-func (h *handover) open(now time.Time, room *allocator.Room) (token string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.DeleteFunc(h.rooms, func(_ string, r heldRoom) bool { return at(now).since(r.made) > giveWithin })
-	if len(h.rooms) >= maxRooms {
-		return ""
-	}
-	if h.rooms == nil {
-		h.rooms = make(map[string]heldRoom)
-	}
-	token = rand.Text()
-	h.rooms[token] = heldRoom{room, at(now)}
-	return token
-}
-
-// take returns the room of a token once, if it is not too old; nil: there is none.
-func (h *handover) take(now time.Time, token string) *allocator.Room {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r, ok := h.rooms[token]
-	delete(h.rooms, token)
-	if !ok || at(now).since(r.made) > giveWithin {
-		return nil
-	}
-	return r.Room
 }
 
 // receives reports whether this generator takes IDs over: it serves, is of the same installation, and knows what
@@ -116,40 +73,37 @@ func (h *handover) receives(installation string) bool {
 		!h.link.away.isShut(gateNATS, time.Now())
 }
 
-// heardRoom makes room for what a peer wants to hand over.
+// heardRoom says for which tags of a peer there is room.
 func (h *handover) heardRoom(msg *nats.Msg) {
 	var req roomRequest
-	if err := json.Unmarshal(msg.Data, &req); err != nil || len(req.Tags) > mostHandedOver {
-		h.cfg.Log.Warn("a question of another generator for room cannot be read", "error", err)
-		return
-	}
-	h.link.tasks.start(func() {
-		made, is := time.Now(), roomReply{}
-		if h.receives(req.Installation) {
-			ctx, cancel := context.WithTimeout(h.phase.life, roomWithin)
-			room := h.alloc.Room(ctx, req.Tags)
-			cancel()
-			if is.Tags = room.Tags(); len(is.Tags) > 0 {
-				is.Token = h.open(made, room)
-			}
-		}
-		h.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(is)})
+	h.heard(msg, &req, &req.Installation, func(ctx context.Context) any {
+		return roomReply{h.alloc.Room(ctx, req.Tags[:min(len(req.Tags), mostHandedOver)])}
 	})
 }
 
 // heardGive takes over what a peer hands over.
 func (h *handover) heardGive(msg *nats.Msg) {
 	var req giveRequest
-	if err := json.Unmarshal(msg.Data, &req); err != nil {
-		h.cfg.Log.Warn("IDs that another generator hands over cannot be read: they are a gap", "error", err)
+	h.heard(msg, &req, &req.Installation, func(ctx context.Context) any {
+		return giveReply{h.alloc.Accept(ctx, req.Gifts[:min(len(req.Gifts), mostHandedOver)])}
+	})
+}
+
+// heard reads a request of a peer, and answers it with what do returns. If this generator takes no IDs over, it answers
+// that it took nothing.
+func (h *handover) heard(msg *nats.Msg, req any, installation *string, do func(context.Context) any) {
+	if err := json.Unmarshal(msg.Data, req); err != nil {
+		h.cfg.Log.Warn("what another generator wants to hand over cannot be read", "error", err)
 		return
 	}
 	h.link.tasks.start(func() {
-		is := giveReply{}
-		if room := h.take(time.Now(), req.Token); room != nil && h.receives(req.Installation) {
-			is.IDs = room.Accept(req.Gifts)
+		ctx, cancel := context.WithTimeout(h.phase.life, handOverWithin)
+		defer cancel()
+		var reply any = struct{}{}
+		if h.receives(*installation) {
+			reply = do(ctx)
 		}
-		h.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(is)})
+		h.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(reply)})
 	})
 }
 
@@ -172,20 +126,16 @@ func (h *handover) run(ctx context.Context) {
 				h.cfg.Log.Debug("a generator does not say whether it has room for IDs", "run", run, "error", err)
 				break
 			}
-			wanted := make(map[string]bool)
-			for _, tag := range room.Tags {
-				wanted[tag] = room.Token != ""
-			}
 			for _, tag := range some {
-				if !wanted[tag] {
+				if !slices.Contains(room.Tags, tag) {
 					left = append(left, tag)
 				}
 			}
 			var given giveReply
-			if len(wanted) == 0 || room.Token == "" {
+			req := giveRequest{own, h.alloc.Yield(room.Tags)}
+			if len(req.Gifts) == 0 {
 				continue
 			}
-			req := giveRequest{own, room.Token, h.alloc.Yield(room.Tags)}
 			if err := h.ask(ctx, wire.SubjectGive+"."+run, req, &given); err != nil {
 				h.cfg.Log.Warn("a generator does not say whether it has taken IDs over: they may be a gap",
 					"run", run, "error", err)

@@ -146,7 +146,7 @@ func heir(t *testing.T, nc *nats.Conn, r *running, installation string) (rooms, 
 			if err := json.Unmarshal(msg.Data, &req); err != nil {
 				t.Error(err)
 			}
-			_ = msg.Respond(wire.Encode(map[string]any{"token": "t", "tags": req.Tags}))
+			_ = msg.Respond(wire.Encode(map[string]any{"tags": req.Tags}))
 		},
 		wire.SubjectGive + ".run-of-heir": func(*nats.Msg) { gifts.Add(1) }, // its answer is lost
 	} {
@@ -181,8 +181,7 @@ func TestHandOverOnce(t *testing.T) {
 	}
 }
 
-// A generator takes IDs over from those of its installation alone, once for each token that it gave, while it serves
-// and knows what operators set.
+// A generator takes IDs over from those of its installation alone, while it serves and knows what operators set.
 func TestReceives(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -198,35 +197,23 @@ func TestReceives(t *testing.T) {
 		}
 	}
 	first := int64(1000)
-	room := func(installation string) (token string) {
-		var reply struct{ Token string }
-		request(wire.SubjectRoom, fmt.Sprintf(`{"installation":%q,"tags":["order"]}`, installation), &reply)
-		return reply.Token
-	}
-	give := func(installation, token string) int64 {
-		var reply struct{ IDs int64 }
+	want := func(installation string, rooms int, ids int64) {
+		t.Helper()
+		var room struct{ Tags []string }
+		request(wire.SubjectRoom, fmt.Sprintf(`{"installation":%q,"tags":["order"]}`, installation), &room)
+		var given struct{ IDs int64 }
 		first += 100
-		request(wire.SubjectGive, fmt.Sprintf(`{"installation":%q,"token":%q,"gifts":[{"tag":"order","ranges":[{"first":"%d","last":"%d","run":"a"}]}]}`,
-			installation, token, first, first+9), &reply)
-		return reply.IDs
-	}
-	token := room("own")
-	for _, c := range []struct {
-		installation, token string
-		want                int64
-	}{{"own", "", 0}, {"own", "made up", 0}, {"own", token, 10}, {"own", token, 0}, {"other", room("own"), 0}, {"own", room("other"), 0}} {
-		if n := give(c.installation, c.token); n != c.want {
-			t.Errorf("%+v: it takes over %d IDs", c, n)
+		request(wire.SubjectGive, fmt.Sprintf(`{"installation":%q,"gifts":[{"tag":"order","ranges":[{"first":"%d","last":"%d","run":"a"}]}]}`,
+			installation, first, first+9), &given)
+		if len(room.Tags) != rooms || given.IDs != ids {
+			t.Errorf("of installation %q: it has room for %v, and takes over %d IDs", installation, room.Tags, given.IDs)
 		}
 	}
-	token = room("own")
-	one.HoldSegments()
-	if n := give("own", token); n != 0 {
-		t.Errorf("it takes over %d IDs, and does not know what operators have set", n)
-	}
-	if token := room("own"); token != "" {
-		t.Error("it has room, and does not know what operators have set")
-	}
+	want("own", 1, 10)
+	want("other", 0, 0)
+	want("", 0, 0)
+	one.HoldSegments() // now it does not know what operators have set
+	want("own", 0, 0)
 	for _, body := range []string{"", "garbage", `{"tags":7}`} {
 		for _, subject := range []string{wire.SubjectRoom, wire.SubjectGive} {
 			if err := nc.Publish(subject+"."+one.RunID(), []byte(body)); err != nil {

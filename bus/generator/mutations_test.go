@@ -84,8 +84,6 @@ func TestMutations(t *testing.T) {
 			" && installation == h.membership.installation() &&", " &&"}}},
 		{"IDs are taken over by a generator that was cut off", "TestReceives", []edit{{"handover.go",
 			"		!h.link.away.isShut(gateNATS, time.Now())\n}", "		true\n}"}}},
-		{"a token is good for many gifts", "TestRooms", []edit{{"handover.go", "	delete(h.rooms, token)\n", ""}}},
-		{"a gift comes late", "TestRooms", []edit{{"handover.go", "if !ok || at(now).since(r.made) > giveWithin {", "if !ok {"}}},
 		{"requests that came before a stop are refused", "TestDrainSnowflakes", []edit{{"run.go",
 			"		g.segments.queue.do(g.segments.queue.drain)\n		g.snowflakes.queue.do(g.snowflakes.queue.drain)\n", ""}}},
 		{"a generator that ends says goodbye before its last answers", "TestDrainIsHeard", []edit{{"run.go",
