@@ -198,7 +198,7 @@ func TestAdvanceAsksAllThatRun(t *testing.T) {
 		msg.Respond([]byte(`{"name":"leaf","id":"x","metadata":{"node":"knows"}}`))
 		nc.Publish(wire.SubjectPresence, []byte(`{"node":"knows","id":"x"}`))
 	})
-	reply(wire.SubjectKnows, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","known":{"order":{"end":"9001"}}}`)) })
+	reply(wire.SubjectKnows, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","known":{"end":"9001"}}`)) })
 	reply(wire.SubjectRecord, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","floor":"9001"}`)) })
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)

@@ -259,7 +259,7 @@ func TestSilentGeneratorAtACreation(t *testing.T) {
 		t.Error("it was created")
 	}
 	pushes(t, nc, func(_ allocator.Tag, obeys answer) answer { return obeys })
-	knows := `{"run":"run-of-silent","known":{"coupon":{"end":"7001","floor":"6000","paused":true,"rules_version":"4"}}}`
+	knows := `{"run":"run-of-silent","known":{"end":"7001","floor":"6000","paused":true,"rules_version":"4"}}`
 	if _, err = nc.Subscribe(wire.SubjectKnows, func(msg *nats.Msg) { msg.Respond([]byte(knows)) }); err != nil {
 		t.Fatal(err)
 	}

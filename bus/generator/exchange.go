@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,9 +21,11 @@ const (
 	confirmTimeout = heartbeatExpires + time.Second
 	// knowsTimeout bounds the wait until the generators that are heard say what they know.
 	knowsTimeout = 3 * time.Second
-	confirmAgain = 250 * time.Millisecond // until peers are asked again
-	// mostAsked is the most names in one question.
-	mostAsked = 1000
+	// maxAsking bounds the names that are asked for at the same time. Each takes a subscription. mostAnswers is how many
+	// answers may wait there; more are lost, and are asked for again.
+	maxAsking, mostAnswers = 16, 1024
+	// confirmAgain is the pause until peers are asked again.
+	confirmAgain = 250 * time.Millisecond
 	// maxHold is how long claims are kept back for one change by an operator: a few times the way to a far JetStream
 	// and back.
 	maxHold = time.Second
@@ -36,9 +36,9 @@ const (
 //	push, hold ─────► heardPush     reconciles the record, and answers what is in force then
 //	confirm ──┐
 //	          ├ poll  until each peer that is heard has answered
-//	askKnown ─┘ ────► heardKnows    answers what is known of names
+//	askKnown ─┘ ────► heardKnows    answers what is known of a name
 //
-// Its methods are safe for concurrent use.
+// Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type exchange struct {
 	cfg        *Config
 	phase      *phase
@@ -47,11 +47,7 @@ type exchange struct {
 	membership *membership
 	heartbeats *heartbeats
 	alloc      *allocator.Allocator
-
-	turn chan struct{} // one question is asked at a time
-
-	mu   sync.Mutex
-	next *asking // collects names until it is asked; nil: there is none
+	asking     chan struct{} // has maxAsking slots
 }
 
 // pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags
@@ -72,24 +68,16 @@ type inForce struct {
 	allocator.Known
 }
 
-// knowsQuestion asks the other generators what they know of tags that have no record.
+// knowsQuestion asks the other generators what they know of a tag that has no record.
 type knowsQuestion struct {
-	Run   string   `json:"run"`
-	Names []string `json:"names"`
+	Run string `json:"run"`
+	Tag string `json:"tag"`
 }
 
-// knowsAnswer has what the generator knows of these names.
+// knowsAnswer has what the generator knows of it.
 type knowsAnswer struct {
-	Run   string                     `json:"run"`
-	Known map[string]allocator.Known `json:"known"`
-}
-
-// asking is a question that callers wait for.
-type asking struct {
-	names map[string]bool
-	done  chan struct{}
-	known map[string]allocator.Known // once done is closed
-	err   error
+	Run   string          `json:"run"`
+	Known allocator.Known `json:"known"`
 }
 
 // push sends a record to the other generators.
@@ -170,76 +158,43 @@ func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocato
 // askKnown asks all generators that are heard what they know of a tag that has no record. A new record must begin
 // above. If one does not answer, that is logged. It is an error while all records are lost, because then that one may
 // know what nobody else does.
-func (x *exchange) askKnown(ctx context.Context, tag string) (allocator.Known, error) {
+func (x *exchange) askKnown(ctx context.Context, tag string) (known allocator.Known, err error) {
 	if err := x.heartbeats.hearPeers(ctx); err != nil {
-		return allocator.Known{}, err
+		return known, err
 	}
 	if len(x.group.present(time.Now())) == 0 {
-		return allocator.Known{}, nil
-	}
-	a, isNew := x.join(tag)
-	if isNew && !x.link.tasks.start(func() { x.ask(a) }) {
-		return allocator.Known{}, allocator.ErrClosed
+		return known, nil
 	}
 	select {
-	case <-a.done:
-		return a.known[tag], a.err
+	case x.asking <- struct{}{}:
 	case <-ctx.Done():
-		return allocator.Known{}, ctx.Err()
+		return known, ctx.Err()
 	}
-}
-
-// join returns the question that will ask for a name. While one is asked, the next one collects names.
-func (x *exchange) join(tag string) (a *asking, isNew bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if isNew = x.next == nil || len(x.next.names) == mostAsked; isNew {
-		x.next = &asking{
-			names: make(map[string]bool), done: make(chan struct{}), known: make(map[string]allocator.Known)}
-	}
-	x.next.names[tag] = true
-	return x.next, isNew
-}
-
-// ask asks a question when it is its turn.
-func (x *exchange) ask(a *asking) {
-	x.turn <- struct{}{}
-	defer func() { <-x.turn }()
-	x.leave(a)
-	defer close(a.done)
-	ctx, cancel := context.WithTimeout(x.phase.life, knowsTimeout)
+	defer func() { <-x.asking }()
+	within, cancel := context.WithTimeout(ctx, knowsTimeout)
 	defer cancel()
-	question := wire.Encode(knowsQuestion{x.group.self, slices.Collect(maps.Keys(a.names))})
+	question := wire.Encode(knowsQuestion{x.group.self, tag})
 	send := func(inbox string) {
 		x.link.send(&nats.Msg{Subject: wire.SubjectKnows, Reply: inbox, Data: question})
 	}
-	silent, _, err := x.poll(ctx, x.mayKnow, send, func(data []byte) (run string, again bool, err error) {
+	silent, _, err := x.poll(within, x.mayKnow, send, func(data []byte) (run string, again bool, err error) {
 		var answer knowsAnswer
 		if json.Unmarshal(data, &answer) == nil {
-			for tag, known := range answer.Known {
-				a.known[tag] = a.known[tag].Merge(known)
-			}
+			known = known.Merge(answer.Known)
 		}
 		return answer.Run, false, nil
 	})
 	switch lost := x.cfg.Records.Err(); {
+	case ctx.Err() != nil:
+		return known, ctx.Err()
 	case len(silent) > 0 && lost != nil:
-		a.err = fmt.Errorf("%w: the generators %v do not say what they know of it", lost, silent)
+		return known, fmt.Errorf("%w: the generators %v do not say what they know of it", lost, silent)
 	case len(silent) > 0:
-		x.cfg.Log.Warn("records are made without an answer of generators that are heard",
-			"silent", silent, "tags", len(a.names))
+		x.cfg.Log.Warn("a record is made without an answer of generators that are heard", "silent", silent, "tag", tag)
 	case !errors.Is(err, errSilent): // hearPeers has found who is there
-		a.err = err
+		return known, err
 	}
-}
-
-// leave lets no more names join a question.
-func (x *exchange) leave(a *asking) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.next == a {
-		x.next = nil
-	}
+	return known, nil
 }
 
 // mayKnow reports whether a peer is of this installation. What one knows that has not joined yet is in its folder.
@@ -255,12 +210,12 @@ func (x *exchange) poll(
 	ctx context.Context, wanted func(heartbeat) bool, send func(inbox string),
 	take func(data []byte) (run string, again bool, err error),
 ) (silent, unheard []string, err error) {
-	inbox := x.cfg.Conn.NewInbox()
-	answers, err := x.cfg.Conn.SubscribeSync(inbox)
+	inbox, answers := x.cfg.Conn.NewInbox(), make(chan *nats.Msg, mostAnswers)
+	sub, err := x.cfg.Conn.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer answers.Unsubscribe()
+	defer sub.Unsubscribe()
 	answered := make(map[string]bool) // by run
 	done := func() bool {
 		var here []heartbeat
@@ -278,23 +233,23 @@ func (x *exchange) poll(
 	}
 	for !done() && ctx.Err() == nil {
 		send(inbox)
-		round, cancel := context.WithTimeout(ctx, confirmAgain)
-		for again := false; !again && !done(); {
-			msg, late := answers.NextMsgWithContext(round)
-			if late != nil {
-				break
-			}
-			var run string
-			var failed error
-			if run, again, failed = take(msg.Data); failed != nil {
-				cancel()
-				return silent, unheard, failed
-			}
-			if answered[run] = true; again {
-				clear(answered)
+		late := time.After(confirmAgain)
+		for next := false; !next && !done(); {
+			select {
+			case msg := <-answers:
+				run, again, failed := take(msg.Data)
+				if failed != nil {
+					return silent, unheard, failed
+				}
+				if answered[run], next = true, again; again {
+					clear(answered)
+				}
+			case <-late:
+				next = true
+			case <-ctx.Done():
+				next = true
 			}
 		}
-		cancel()
 	}
 	return silent, unheard, err
 }
@@ -302,20 +257,14 @@ func (x *exchange) poll(
 // heardKnows answers what this generator knows.
 func (x *exchange) heardKnows(msg *nats.Msg) {
 	var q knowsQuestion
-	if err := json.Unmarshal(msg.Data, &q); err != nil || msg.Reply == "" || len(q.Names) > mostAsked {
-		x.cfg.Log.Warn("a question about tags cannot be read", "error", err)
+	if err := json.Unmarshal(msg.Data, &q); err != nil || msg.Reply == "" {
+		x.cfg.Log.Warn("a question about a tag cannot be read", "error", err)
 		return
 	}
-	if q.Run == x.group.self {
-		return
+	if q.Run != x.group.self {
+		answer := knowsAnswer{x.group.self, x.alloc.Known(q.Tag)}
+		x.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(answer)})
 	}
-	answer := knowsAnswer{x.group.self, make(map[string]allocator.Known)}
-	for _, name := range q.Names {
-		if known := x.alloc.Known(name); known != (allocator.Known{}) {
-			answer.Known[name] = known
-		}
-	}
-	x.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(answer)})
 }
 
 // leads reports whether this generator compares the database with the records: the one with the lowest run does, of

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -16,27 +15,6 @@ func joined(installation string) *membership {
 		m.identity.Store(&Identity{Installation: installation})
 	}
 	return m
-}
-
-// While one question is under way, the next one collects names, up to a bound.
-func TestQuestions(t *testing.T) {
-	t.Parallel()
-	var x exchange
-	first, isNew := x.join("a")
-	if again, more := x.join("b"); !isNew || more || again != first || !first.names["a"] {
-		t.Error("names do not share a question")
-	}
-	x.leave(first)
-	second, isNew := x.join("c")
-	if !isNew || second == first {
-		t.Error("a name joins a question that is asked already")
-	}
-	for i := range mostAsked {
-		x.join(fmt.Sprint(i))
-	}
-	if x.leave(second); len(second.names) != mostAsked || x.next == nil || len(x.next.names) != 1 {
-		t.Errorf("a question has %d names, want %d, and the next one has the rest", len(second.names), mostAsked)
-	}
 }
 
 // All generators of this installation must answer, those too of which only the folder names it.

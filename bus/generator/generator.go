@@ -145,7 +145,7 @@ func (g *Generator) forPeers(borrower *borrower) {
 	}
 	*g.exchange = exchange{
 		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
-		alloc: g.alloc, turn: make(chan struct{}, 1),
+		alloc: g.alloc, asking: make(chan struct{}, maxAsking),
 	}
 	*g.spreading = spreading{
 		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
