@@ -111,7 +111,6 @@ func (g *Generator) conditions() []*condition {
 			}
 			return nil
 		}},
-		{kind: "keys.lost", why: func(time.Time) error { return g.keys.err() }},
 		{kind: "events.unavailable", patience: passingTrouble, why: func(time.Time) error { return g.publisher.err() }},
 		{kind: "nats.unheard", patience: passingTrouble, why: func(time.Time) error { return g.state.busErr() }},
 		{kind: "clock.off", patience: passingTrouble, why: func(now time.Time) error {

@@ -2,46 +2,74 @@ package generator
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
 
-// checksEvery is the pause between two rounds of checks, and checksAgain that while one finds something, because
-// operators wait for its end.
-const checksEvery, checksAgain = time.Minute, 10 * time.Second
+const (
+	// checksEvery is the pause between two looks of a check, and checksAgain that while it finds something, because
+	// operators wait for its end.
+	checksEvery, checksAgain = time.Minute, 10 * time.Second
+	// keysEvery is the pause between two looks at the keys of opaque tags.
+	keysEvery = 5 * time.Second
+)
 
-// checks runs Config.Checks, which ask others, and keeps what they found. Its methods are safe for concurrent use.
+// checks look around the generator. They ask others, so they have a goroutine, run, and keep what they found. The other
+// methods are safe for concurrent use.
 type checks struct {
-	cfg *Config
+	looks map[string]func(context.Context) error // Config.Checks, and keysLost
 
 	mu    sync.Mutex
-	found map[string]error
+	found map[string]error // by the kind
 }
 
-// run checks until the context is done.
+func newChecks(cfg *Config, keys peerKeys) *checks {
+	c := &checks{looks: make(map[string]func(context.Context) error), found: make(map[string]error)}
+	maps.Copy(c.looks, cfg.Checks)
+	c.looks[keysLost] = func(ctx context.Context) error { return keys.look(ctx, c.err(keysLost)) }
+	return c
+}
+
+// run looks until the context is done.
 func (c *checks) run(ctx context.Context) {
+	ticker := time.NewTicker(keysEvery)
+	defer ticker.Stop()
+	due := make(map[string]time.Time)
 	for {
-		found, pause := make(map[string]error), checksEvery
-		for kind, check := range c.cfg.Checks {
-			attempt, cancel := context.WithTimeout(ctx, stepTimeout)
-			found[kind] = check(attempt)
-			cancel()
-			if found[kind] != nil {
+		for kind := range c.looks {
+			if time.Now().Before(due[kind]) {
+				continue
+			}
+			pause := checksEvery
+			switch err := c.look(ctx, kind); {
+			case kind == keysLost:
+				pause = 0 // at the next tick
+			case err != nil:
 				pause = checksAgain
 			}
+			due[kind] = time.Now().Add(pause)
 		}
-		c.mu.Lock()
-		c.found = found
-		c.mu.Unlock()
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-ticker.C:
 		}
 	}
 }
 
-// err is what the last check of a kind found.
+// look looks now, and returns what it finds.
+func (c *checks) look(ctx context.Context, kind string) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	err := c.looks[kind](ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.found[kind] = err
+	return err
+}
+
+// err is what the last look of a kind found.
 func (c *checks) err(kind string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +78,7 @@ func (c *checks) err(kind string) error {
 
 // conditions are those that the checks find.
 func (c *checks) conditions() (list []*condition) {
-	for kind := range c.cfg.Checks {
+	for kind := range c.looks {
 		list = append(list, &condition{kind: kind, why: func(time.Time) error { return c.err(kind) }})
 	}
 	return list

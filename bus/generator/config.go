@@ -13,7 +13,7 @@ import (
 )
 
 // Config says how a [Generator] works. All fields are needed but those that have a
-// default, NextServer, Numbers, Keys, Installation, Witness, Routes, NewInstallation, Tags, Ready and Observer.
+// default, NextServer, Numbers, Installation, Witness, Routes, NewInstallation, Tags, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
@@ -84,7 +84,7 @@ type Config struct {
 	// DrainTimeout is how long a stop waits for the requests that still wait.
 	DrainTimeout time.Duration
 
-	// Keys are those of opaque tags; nil: there are none.
+	// Keys are those of opaque tags.
 	Keys Keys
 	// Describe is the program's configuration without secrets, for the event of a start. Its http is the address in the
 	// state.
@@ -107,9 +107,6 @@ func (c *Config) setDefaults() {
 	}
 	if c.Unwritable == nil {
 		c.Unwritable = func() error { return nil }
-	}
-	if c.Keys == nil {
-		c.Keys = noKeys{}
 	}
 	if c.NATSErr == nil {
 		c.NATSErr = func() error { return nil }

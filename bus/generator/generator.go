@@ -24,8 +24,7 @@ import (
 //	Run
 //	├── publisher.run     publishes events on the stream
 //	├── lostAlerts.run    publishes which peers are lost
-//	├── keyCheck.run      looks whether the keys of opaque tags are there
-//	├── checks.run        looks around the generator: disk, replicas
+//	├── checks.run        looks around the generator: disk, replicas, keys of opaque tags
 //	├── learner.run       brings the records up to date after the generator was away, and verifies its worker
 //	├── queue.run         reads the requests of a service; there are two
 //	├── preparation.run   prepares (installation, store, tags; retried until
@@ -67,7 +66,6 @@ type Generator struct {
 	// For operators.
 	admin   *administration
 	workers *workerAdmin
-	keys    *keyCheck
 	checks  *checks
 	state   *state
 }
@@ -170,12 +168,12 @@ func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (t
 	tags = &tagAdmin{
 		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, findings: g.findings}
 	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
-	g.keys, g.checks = &keyCheck{cfg: &g.cfg, alloc: g.alloc}, &checks{cfg: &g.cfg}
+	g.checks = newChecks(&g.cfg, peerKeys{g.cfg.Keys, g.exchange})
 	nodes := &nodeAdmin{g.group, g.heartbeats, g.cfg.Log}
 	host, _ := os.Hostname()
 	g.state = &state{
 		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
-		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, keys: g.keys,
+		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, checks: g.checks,
 		publisher: g.publisher, findings: g.findings, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
 	}
 	g.admin = &administration{

@@ -233,7 +233,7 @@ func TestMutations(t *testing.T) {
 		{"a second master key is made beside a generator that knows opaque tags", "TestMasterIsLost", []edit{{"keys.go",
 			"if b.Opaque && ", "if false && "}}},
 		{"nobody says that the keys are lost", "TestMasterIsLost", []edit{{"state.go",
-			"miss(\"keys\", s.keys.err())", "miss(\"keys\", nil)"}}},
+			"miss(\"keys\", s.checks.err(keysLost))", "miss(\"keys\", nil)"}}},
 		{"no other generator is asked", "TestDryGeneratorAsksAnother", []edit{{"borrow.go",
 			"	return now.Sub(a.begun) < borrowWithin &&", "	return false && now.Sub(a.begun) < borrowWithin &&"}}},
 		{"a caller that another generator serves raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"take.go",

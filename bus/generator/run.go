@@ -28,7 +28,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.events = background(g.publisher.run)
 	alerts := &lostAlerts{node: g.cfg.Node, js: g.cfg.JS, observer: g.cfg.Observer, log: g.log, group: g.group}
 	r.lost = background(alerts.run)
-	r.keys, r.checks = background(g.keys.run), background(g.checks.run)
+	r.checks = background(g.checks.run)
 	r.away = background(func(ctx context.Context) { g.learner.run(ctx, connected) })
 	r.segments, r.snowflakes = background(g.segments.queue.run), background(g.snowflakes.queue.run)
 	err := g.listen()
@@ -43,10 +43,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, lost, keys, checks, away, segments, snowflakes, work, flakes stopper
-	leaf                                                                 micro.Service // nil: not added yet
-	endLife                                                              context.CancelFunc
-	closed                                                               <-chan nats.Status
+	events, lost, checks, away, segments, snowflakes, work, flakes stopper
+	leaf                                                           micro.Service // nil: not added yet
+	endLife                                                        context.CancelFunc
+	closed                                                         <-chan nats.Status
 }
 
 // listen subscribes to what the other generators send. It comes before anything is served,
@@ -110,7 +110,6 @@ func (g *Generator) stop(r *run, why error) {
 
 	// Refuse the requests that still wait.
 	r.lost.stop()
-	r.keys.stop()
 	r.checks.stop()
 	r.work.stop()
 	r.flakes.stop()

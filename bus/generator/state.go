@@ -44,7 +44,7 @@ type state struct {
 	flakes               *flakes
 	group                *group
 	gates                *gates
-	keys                 *keyCheck
+	checks               *checks
 	publisher            *publisher
 	findings             *findings
 	counts               *counts
@@ -79,7 +79,7 @@ func (s *state) missing(miss func(part string, why error)) {
 	miss("bus", s.busErr())
 	miss("nats", s.cfg.NATSErr())
 	miss("store", cmp.Or(s.storeErr(), s.segments.healthy(), s.alloc.Failing().Store))
-	miss("keys", s.keys.err())
+	miss("keys", s.checks.err(keysLost))
 	if why := s.snowflakes.healthy(); errors.Is(why, snowflake.ErrClockBackwards) {
 		miss("clock", why)
 	} else {

@@ -68,7 +68,8 @@ func begin(t *testing.T, s *embedded.Server, node string, records allocator.Reco
 	started := make(chan struct{})
 	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
 	cfg := generator.Config{
-		Conn: nc, NextServer: next, JS: js, Records: open(records), Index: allocator.NewIndex(), Node: node, Log: testkit.Quiet,
+		Conn: nc, NextServer: next, JS: js, Records: open(records), Keys: kvstore.NewKeys(state), Index: allocator.NewIndex(),
+		Node: node, Log: testkit.Quiet,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil
 		},
