@@ -88,25 +88,12 @@ type State struct {
 	// has no IDs left; nil: no tag in use has failing refills.
 	FailingLasts *float64 `json:"failing_lasts_s,omitempty"`
 	Counts       Counts   `json:"counts"`
-	// Refused are the tags of which no request was answered with IDs since some were refused, at most 5: those that
-	// have been without IDs for longest.
-	Refused []RefusedTag `json:"refused,omitempty"`
 	// Lost are the peers that it does not hear and that did not report that they end, at most 20: those that it heard
 	// last.
 	Lost []LostNode `json:"lost,omitempty"`
 	// Ending are the tags that get no new IDs, at most 10: those that run out of IDs here first, in this order.
 	Ending  []EndingTag `json:"ending,omitempty"`
 	Busiest []Buffer    `json:"busiest"` // the tags with the highest rates
-}
-
-// RefusedTag is a tag whose requests a generator refuses, all of them, and of which it has reserved no IDs since.
-// Requests that callers got wrong do not count, nor those for paused tags and above quotas. A tag for which nobody asks
-// for 10 minutes does not count any more.
-type RefusedTag struct {
-	Tag     string     `json:"tag"`
-	Reason  bus.Reason `json:"reason"`  // of the last refusal
-	Refused int64      `json:"refused"` // requests since the last one that was answered with IDs
-	ForMS   int64      `json:"for_ms"`  // from the first of these refusals to the last, in milliseconds
 }
 
 // EndingTag is a tag whose refills fail, or whose store went backwards, at one generator.

@@ -61,6 +61,8 @@ type Metrics struct {
 	claims    *prometheus.HistogramVec
 	served    prometheus.Histogram
 	conflicts prometheus.Counter
+
+	streaks streaks
 }
 
 // Who wrote the IDs of a strict tag: the generator that was asked for them, or the one that it asked.
@@ -161,9 +163,11 @@ func (m *Metrics) Answered(a generator.Answer) {
 		counts.waits.Inc()
 	}
 	if a.Reason != "" {
+		m.streaks.refused(a.Tag, a.Reason, time.Now())
 		m.requests.WithLabelValues(a.Transport.String(), a.Kind.String(), string(a.Reason)).Inc()
 		return
 	}
+	m.streaks.served(a.Tag)
 	counts.ok.Inc()
 	if a.IDs > 0 {
 		counts.ids.Add(float64(a.IDs))
@@ -174,6 +178,7 @@ func (m *Metrics) Answered(a generator.Answer) {
 func (m *Metrics) Refilled(r allocator.Refilled) {
 	m.refills.WithLabelValues(string(r.Cause)).Observe(r.Elapsed.Seconds())
 	m.reserved.WithLabelValues(string(r.Cause)).Add(float64(r.Len()))
+	m.streaks.served(r.Tag)
 }
 
 // Claimed implements [generator.Observer].
@@ -187,6 +192,7 @@ func (m *Metrics) Claimed(c allocator.Claimed) {
 	m.claims.WithLabelValues(by).Observe(c.Elapsed.Seconds())
 	m.served.Observe(float64(c.Requests))
 	m.conflicts.Add(float64(c.Conflicts))
+	m.streaks.served(c.Tag)
 }
 
 // Regressed implements [generator.Observer].
@@ -198,7 +204,7 @@ func (m *Metrics) EventPublished(what string) { m.events[what].Inc() }
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {
 	m.registry.MustRegister(stateCollector{newAnswers(stateKept,
-		func(context.Context, struct{}) admin.State { return g.State() })})
+		func(context.Context, struct{}) admin.State { return g.State() }), &m.streaks})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             viewTimeout,
@@ -210,7 +216,8 @@ var missable = []string{"bus", "nats", "store", "keys", "worker", "clock", "drai
 
 // stateCollector makes metrics of the generator's state at the time of a scrape.
 type stateCollector struct {
-	state *answers[struct{}, admin.State]
+	state   *answers[struct{}, admin.State]
+	streaks *streaks
 }
 
 // Describe implements [prometheus.Collector]. Without descriptions the registry does not
@@ -271,14 +278,14 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	out.add("events_queued", "Events that wait for the stream.", float64(s.Counts.EventsQueued))
 	out.count("events_dropped_total", "Events that were dropped because the stream was unavailable.",
 		s.Counts.EventsDropped)
-	for _, r := range s.Refused {
+	for _, r := range c.streaks.worst(time.Now()) {
 		out.add("tag_refused_seconds",
 			"How long all requests for IDs of a tag have been refused, from the first refusal to the last, for the 5 tags "+
 				"without IDs for longest; absent: IDs were handed out or reserved since, or nobody asked for 10 minutes.",
-			float64(r.ForMS)/1e3, "tag", r.Tag)
+			r.lasted.Seconds(), "tag", r.tag)
 		out.add("tag_refused_requests",
 			"Requests for IDs of a tag that were refused since the last one that got IDs, for the same tags.",
-			float64(r.Refused), "tag", r.Tag)
+			float64(r.refused), "tag", r.tag)
 	}
 	for _, b := range s.Busiest {
 		out.count("tag_ids_total", "IDs that were handed out of a tag, for the busiest tags.", b.Taken, "tag", b.Tag)

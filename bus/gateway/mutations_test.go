@@ -25,6 +25,12 @@ func TestMutations(t *testing.T) {
 }
 
 var mutations = []mutation{
+	// Tags without IDs.
+	{name: "a tag that gets IDs counts as refused", by: "TestRefusedTags", edits: []edit{{"metrics.go",
+		"	m.streaks.served(r.Tag)\n", ""}}},
+	{name: "names that callers make up take all the memory", by: "TestRefusedTagsAreBounded", edits: []edit{{"streaks.go",
+		"return len(s.tags) < mostStreaks", "return true"}}},
+
 	// IDs.
 	{name: "a batch is answered with its first range", by: "TestIDs", edits: []edit{{"leaf.go",
 		"wire.AppendReply(make([]byte, 0, 64), ranges, ", "wire.AppendReply(make([]byte, 0, 64), ranges[:1], "}}},

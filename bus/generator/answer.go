@@ -87,8 +87,6 @@ type counts struct {
 
 	mu     sync.Mutex
 	errors map[bus.Reason]int64
-
-	streaks streaks
 }
 
 // countEvery is the least time between two counts of an overload.
@@ -125,7 +123,6 @@ func (c *counts) served(a Answer, n int64) {
 	c.requests.Add(1)
 	c.ids.Add(n)
 	a.IDs = n
-	c.streaks.served(a.Tag)
 	c.observe(a)
 }
 
@@ -140,7 +137,6 @@ func (c *counts) refused(a Answer, err error) *bus.Error {
 	}
 	c.errors[e.Reason]++
 	c.mu.Unlock()
-	c.streaks.refused(a.Tag, e.Reason, time.Now())
 	c.alloc.Refused(a.Tag, err)
 	return public(c.cfg.Log, e, err)
 }

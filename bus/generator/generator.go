@@ -99,7 +99,6 @@ func New(cfg Config) *Generator {
 		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.exchange.leads,
 		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: borrower.passOn, Starting: g.phase.notPrepared,
 		Notify: func(e allocator.Event) {
-			counts.streaks.reserved(e)
 			if cfg.Observer != nil {
 				observe(cfg.Observer, e)
 			}

@@ -135,7 +135,6 @@ func (s *state) whole() admin.State {
 			EventsQueued: len(s.publisher.queue), EventsDropped: s.publisher.dropped.Load(),
 			StoreErrors: s.alloc.Failures(),
 		},
-		Refused: s.counts.streaks.worst(now),
 		Busiest: []admin.Buffer{}, Findings: s.findings.list(now, totals.Lasts),
 	}
 	if !math.IsInf(totals.Lasts, 1) { // infinity is no JSON

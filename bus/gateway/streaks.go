@@ -1,4 +1,4 @@
-package generator
+package gateway
 
 import (
 	"cmp"
@@ -8,13 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/generator"
 )
 
 const (
-	// worstTags is how many tags without IDs the state lists.
+	// worstTags is how many tags without IDs have metrics.
 	worstTags = 5
 	// mostStreaks bounds the tags that are remembered, because any caller may ask for any name.
 	mostStreaks = 1000
@@ -34,12 +33,12 @@ type streaks struct {
 
 // streak is what is known of one of these tags.
 type streak struct {
-	reason      bus.Reason // of the last refusal
 	refused     int64
 	first, last time.Time
 }
 
-// served notes that a request for IDs of a tag was answered with IDs. Other requests have no tag.
+// served notes that a request for IDs of a tag was answered with IDs, or that some were reserved: they may answer
+// requests that come through another generator. Other requests have no tag.
 func (s *streaks) served(tag string) {
 	if tag != "" && s.some.Load() > 0 {
 		s.end(tag)
@@ -49,7 +48,7 @@ func (s *streaks) served(tag string) {
 // refused notes that a request for IDs of a tag was refused.
 func (s *streaks) refused(tag string, reason bus.Reason, now time.Time) {
 	switch reason {
-	case bus.BadRequest, bus.BadTag, bus.BatchTooLarge, bus.Draining: // these say nothing of the tag
+	case bus.BadRequest, bus.BadTag, bus.BatchTooLarge, bus.Draining, generator.Canceled: // these say nothing of the tag
 		return
 	case bus.UnknownTag, bus.Paused, bus.QuotaExceeded: // an operator's will
 		s.served(tag)
@@ -69,18 +68,8 @@ func (s *streaks) refused(tag string, reason bus.Reason, now time.Time) {
 		s.tags[strings.Clone(tag)] = have // not the whole subject that it is a part of
 		s.some.Store(int64(len(s.tags)))
 	}
-	have.reason, have.last = reason, now
+	have.last = now
 	have.refused++
-}
-
-// reserved notes that IDs of a tag were reserved. They may answer requests that come through another generator.
-func (s *streaks) reserved(e allocator.Event) {
-	switch e := e.(type) {
-	case allocator.Refilled:
-		s.served(e.Tag)
-	case allocator.Claimed:
-		s.served(e.Tag)
-	}
 }
 
 // end forgets a tag.
@@ -107,18 +96,24 @@ func (s *streaks) roomLocked(now time.Time) bool {
 	return len(s.tags) < mostStreaks
 }
 
+// refusedTag is what the metrics say of a tag.
+type refusedTag struct {
+	tag     string
+	refused int64         // requests since the last one that was answered with IDs
+	lasted  time.Duration // from the first of these refusals to the last
+}
+
 // worst returns the tags that have been without IDs for longest.
-func (s *streaks) worst(now time.Time) (worst []admin.RefusedTag) {
+func (s *streaks) worst(now time.Time) (worst []refusedTag) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for tag, t := range s.tags {
 		if now.Sub(t.last) <= streakLasts {
-			worst = append(worst, admin.RefusedTag{
-				Tag: tag, Reason: t.reason, Refused: t.refused, ForMS: t.last.Sub(t.first).Milliseconds()})
+			worst = append(worst, refusedTag{tag, t.refused, t.last.Sub(t.first)})
 		}
 	}
-	slices.SortFunc(worst, func(x, y admin.RefusedTag) int {
-		return cmp.Or(cmp.Compare(y.ForMS, x.ForMS), cmp.Compare(y.Refused, x.Refused), strings.Compare(x.Tag, y.Tag))
+	slices.SortFunc(worst, func(x, y refusedTag) int {
+		return cmp.Or(cmp.Compare(y.lasted, x.lasted), cmp.Compare(y.refused, x.refused), strings.Compare(x.tag, y.tag))
 	})
 	return worst[:min(len(worst), worstTags)]
 }
