@@ -99,6 +99,11 @@ func (g *Generator) conditions() []*condition {
 			alert: func(err error, since time.Time) any {
 				return events.RegistryUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
 			}},
+		{kind: "node.stale",
+			why: func(now time.Time) error { return g.group.away.staleErr(now) },
+			alert: func(err error, _ time.Time) any {
+				return events.Stale{Node: node, Error: err.Error()}
+			}},
 		{kind: "store.waiting", patience: formTime, why: func(time.Time) error {
 			if why := g.phase.unready.Load(); why != nil && !g.phase.prepared.Load() {
 				return *why

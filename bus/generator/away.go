@@ -1,6 +1,7 @@
 package generator
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -92,6 +93,7 @@ func (l *lesson) shut(now moment) bool {
 //	learner.run ── tick, next, learned, relearn      next says what to do
 //	services ── isShut, drops, mustReopen, reopened  what becomes of requests; gates ── shutUntil
 //	others ── settled, missed, steadySince           what can be known of the others
+//	alerts ── staleErr
 type away struct {
 	state    atomic.Int32              // contact; stored under mu
 	due      atomic.Pointer[time.Time] // the first moment at which the contact may be lost
@@ -225,9 +227,6 @@ type decision struct {
 	learn     [lessons]bool
 	round     int           // of these attempts
 	patience  time.Duration // of each
-	stale     bool          // requests go on without theRecords
-	why       error         // stale: they are missing
-	recovered bool          // no longer stale
 }
 
 // next returns what to do, each once.
@@ -248,12 +247,19 @@ func (a *away) next(now moment) (do decision) {
 	if do.reconnect = do.state == stateAway && now.since(a.quiet) >= a.retry; do.reconnect {
 		a.quiet, a.retry = now, min(max(2*a.retry, firstReconnect), lastReconnect)
 	}
-	l := &a.lessons[theRecords]
-	do.why = l.err
-	do.stale = !a.stale && l.missing && !l.since.IsZero() && !l.shut(now)
-	do.recovered = a.stale && !l.missing
-	a.stale = a.stale && !do.recovered || do.stale
 	return do
+}
+
+// staleErr says why requests go on although theRecords are not known; nil: they are known, or requests wait for them.
+func (a *away) staleErr(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := &a.lessons[theRecords]
+	a.stale = l.missing && (a.stale || !l.since.IsZero() && !l.shut(at(now)))
+	if !a.stale {
+		return nil
+	}
+	return cmp.Or(l.err, errCutOff)
 }
 
 // lookLocked goes to the next state if it is time.

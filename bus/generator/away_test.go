@@ -71,7 +71,7 @@ func (w *contactWorld) beat() {
 
 func (w *contactWorld) step() decision {
 	do := w.next(w.now)
-	if do.reconnect || do.stale || do.recovered || do.learn != [lessons]bool{} {
+	if do.reconnect || do.learn != [lessons]bool{} {
 		w.did = append(w.did, do)
 	}
 	return do
@@ -181,48 +181,44 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// What could not be learned in a second raises one alert, and is tried each second until it succeeds.
+// What could not be learned in a second raises an alert, and is tried each second until it succeeds. While it is away
+// again, the alert lasts.
 func TestAwayIsStale(t *testing.T) {
 	t.Parallel()
 	w := newContactWorld()
-	w.hangs = true
-	w.pass(3 * time.Second)
-	if w.hangs = false; len(w.did) > 0 {
-		t.Errorf("while it is away: %+v", w.did)
-	}
-	w.beat()
-	why := errors.New("unplugged")
-	var tries, stale, recovered int
-	for range 50 { // 10 s
-		w.did = nil
-		w.pass(lookEvery)
-		for _, do := range w.did {
-			if do.learn[theRecords] {
-				tries++
-				w.learn(why)
-			}
-			if do.stale {
-				stale++
-				if do.why != why {
-					t.Errorf("the alert says %v", do.why)
+	tries, why := 0, errors.New("unplugged")
+	pass := func(d time.Duration, want error) {
+		t.Helper()
+		for ; d > 0; d -= lookEvery {
+			w.did = nil
+			w.pass(lookEvery)
+			for _, do := range w.did {
+				if do.learn[theRecords] {
+					tries++
+					w.learn(why)
 				}
 			}
 		}
-	}
-	if stale != 1 || tries < 10 || tries > 16 {
-		t.Errorf("%d alerts, %d attempts in 10 s", stale, tries)
-	}
-	w.did = nil
-	w.learn(nil)
-	w.pass(5 * time.Second)
-	for _, do := range w.did {
-		if do.recovered {
-			recovered++
+		if err := w.staleErr(w.now.Time); err != want {
+			t.Errorf("the alert is %v, want %v", err, want)
 		}
 	}
-	if recovered != 1 || len(w.did) != 1 {
-		t.Errorf("at the end: %+v", w.did)
+	w.hangs = true
+	pass(3*time.Second, nil)
+	w.hangs = false
+	w.beat()
+	pass(800*ms, nil)
+	pass(9*time.Second, why)
+	if tries < 10 || tries > 16 {
+		t.Errorf("%d attempts in 10 s", tries)
 	}
+	w.hangs = true
+	pass(3*time.Second, errCutOff)
+	w.hangs = false
+	w.beat()
+	w.step()
+	w.learn(nil)
+	pass(5*time.Second, nil)
 }
 
 // What was learned on a connection that is gone does not count.

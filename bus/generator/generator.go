@@ -127,8 +127,7 @@ func New(cfg Config) *Generator {
 			signal(g.heartbeats.changed)
 		}}
 	g.learner = &learner{
-		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, flakes: g.flakes,
-		heartbeats: g.heartbeats, findings: g.findings,
+		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, flakes: g.flakes, heartbeats: g.heartbeats,
 	}
 	*g.alerts = alerts{cfg: &g.cfg, alloc: g.alloc, findings: g.findings, conditions: g.conditions()}
 	return g

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-
-	"github.com/leafbus/leafbus/bus/events"
 )
 
 // learnPatience is how long the store may take when no request waits: it may have a million tags, and be far away.
@@ -17,8 +15,7 @@ const learnPatience = 30 * time.Second
 //	run
 //	├── away.tick, away.next   decide
 //	├── records, worker        each in a goroutine of its own; away.learned gets the result
-//	├── link.reconnect
-//	└── alert                  node.stale
+//	└── link.reconnect
 //
 // It has no lock: run owns what it remembers.
 type learner struct {
@@ -27,7 +24,6 @@ type learner struct {
 	link       *link
 	group      *group
 	flakes     *flakes
-	findings   *findings
 	heartbeats *heartbeats
 }
 
@@ -82,7 +78,6 @@ func (l *learner) run(ctx context.Context, connected <-chan nats.Status) {
 				})
 			}
 		}
-		l.alert(do)
 	}
 }
 
@@ -92,23 +87,6 @@ func (l *learner) reconnect() {
 		l.cfg.Log.Warn("reconnecting, because the generator's own heartbeats do not come back",
 			"url", l.link.conn.ConnectedUrlRedacted())
 		l.link.reconnect()
-	}
-}
-
-// alert publishes that requests go on although the records are not known, and the end of it.
-func (l *learner) alert(do decision) {
-	node := l.cfg.Node
-	switch {
-	case do.stale:
-		if do.why == nil {
-			do.why = errCutOff
-		}
-		l.cfg.Log.Warn("this generator was cut off, and the store does not say which max_id operators have set since: "+
-			"it may hand out IDs below", "error", do.why)
-		l.findings.publish("node.stale", node, events.Stale{Node: node, Error: do.why.Error()})
-	case do.recovered:
-		l.cfg.Log.Info("this generator knows again which max_id operators have set")
-		l.findings.publish("node.recovered", node, events.Recovered{Node: node, Episode: "stale"})
 	}
 }
 
