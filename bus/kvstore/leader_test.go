@@ -13,13 +13,14 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // While a server leads the tags that names no version, as those before 2.11, nothing is claimed. A start is refused.
 func TestOldLeader(t *testing.T) {
 	s := natskit.Start(t)
 	cfg := newConfig(t, s)
-	var old atomic.Bool
+	var old atomic.Pointer[string] // a part of the subjects that an old server answers; nil: none does
 	api, err := cfg.Conn.Subscribe("api.>", func(m *nats.Msg) {
 		subject := strings.TrimPrefix(m.Subject, "api.")
 		if !strings.HasPrefix(subject, "$KV.") {
@@ -29,7 +30,7 @@ func TestOldLeader(t *testing.T) {
 		if err != nil {
 			return
 		}
-		if old.Load() {
+		if of := old.Load(); of != nil && strings.Contains(subject+".", *of) {
 			answer.Data = bytes.ReplaceAll(answer.Data, []byte(leaderVersion), []byte("_none"))
 		}
 		_ = m.RespondMsg(answer)
@@ -44,9 +45,11 @@ func TestOldLeader(t *testing.T) {
 	}
 	r := openRecordsOf(t, through)
 	revision := swap(t, r, trend("order", 11), 0)
-	old.Store(true)
-	if _, err := r.look(t.Context()); err != nil || !errors.Is(r.Err(), allocator.ErrRefused) {
-		t.Errorf("an old leader: %v, %v", err, r.Err())
+	for _, of := range []string{"." + streamOf(wire.BucketInstallation) + ".", ""} {
+		old.Store(&of)
+		if _, err := r.look(t.Context()); err != nil || !errors.Is(r.Err(), allocator.ErrRefused) {
+			t.Errorf("an old leader of %q: %v, %v", of, err, r.Err())
+		}
 	}
 	if _, err := r.Swap(t.Context(), trend("order", 21), revision); !errors.Is(err, allocator.ErrUnavailable) {
 		t.Errorf("a claim: %v", err)
@@ -55,7 +58,7 @@ func TestOldLeader(t *testing.T) {
 	if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), "upgrade") {
 		t.Errorf("a start: %v", err)
 	}
-	old.Store(false)
+	old.Store(nil)
 	if _, err := r.look(t.Context()); err != nil || r.Err() != nil {
 		t.Errorf("a new leader: %v, %v", err, r.Err())
 	}

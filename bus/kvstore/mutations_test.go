@@ -85,8 +85,6 @@ func TestMutations(t *testing.T) {
 		{"the bucket of another installation is used", "TestRecordsRefused", []edit{{"tagsbucket.go",
 			"if m != nil && m.Installation != installation {", "if false {"}}},
 
-		{"a record of a later bucket ends all sessions", "TestRecordOfALaterBucket", []edit{{"tagrecord.go",
-			"	case of > revision:", "	case false:"}}},
 		{"a pushed revision of an earlier bucket is swapped", "TestPushAfterARestore", []edit{{"records.go",
 			"if revision != 0 && revision < b.first || revision", "if revision"}}},
 		{"a creation in a bucket that was made again is a success", "TestCreationMeanwhile", []edit{{"records.go",

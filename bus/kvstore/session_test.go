@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -191,6 +192,7 @@ func TestSessionSynced(t *testing.T) {
 	}
 	for i, m := range [][2]int{{5, 0}, {9, 2}, {11, 0}, {12, 0}, {13, 0}, {21, 2}, {22, 1}} {
 		messages <- message("mine", i+1, m[0], m[1])
+		messages <- beatOf(strconv.Itoa(i + 1)) // it is taken when the message before it was handled
 		if synced() {
 			t.Fatalf("synced before message %d was read", i+1)
 		}
@@ -199,23 +201,25 @@ func TestSessionSynced(t *testing.T) {
 	testkit.Eventually(t, "synced", synced)
 }
 
+// beatOf is the heartbeat of a consumer which has delivered so many messages.
+func beatOf(delivered string) *nats.Msg {
+	return &nats.Msg{Header: nats.Header{"Status": {"100"}, "Nats-Last-Consumer": {delivered}}}
+}
+
 // A session accepts only the next message of its own consumer, and a heartbeat that fits.
 func TestSessionGap(t *testing.T) {
 	t.Parallel()
-	beat := func(last string) *nats.Msg {
-		return &nats.Msg{Header: nats.Header{"Status": {"100"}, "Nats-Last-Consumer": {last}}}
-	}
 	for what, c := range map[string]struct {
 		messages []*nats.Msg
 		ok       bool
 	}{
-		"in order": {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 2, 72, 0), beat("2"),
+		"in order": {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 2, 72, 0), beatOf("2"),
 			message("mine", 3, 73, 0)}, true},
 		"a gap": {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 3, 73, 0)}, false},
 		"begun again": {[]*nats.Msg{message("mine", 1, 71, 0), message("mine", 2, 72, 0),
 			message("mine", 1, 71, 0)}, false},
 		"another consumer": {[]*nats.Msg{message("mine", 1, 71, 0), message("other", 2, 72, 0)}, false},
-		"the last is lost": {[]*nats.Msg{message("mine", 1, 71, 0), beat("2")}, false},
+		"the last is lost": {[]*nats.Msg{message("mine", 1, 71, 0), beatOf("2")}, false},
 	} {
 		s := &session{consumer: "mine", f: func(allocator.Update) {}, tagsBucket: tagsBucket{seen: new(atomic.Uint64)}}
 		var err error

@@ -79,8 +79,6 @@ func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocato
 	switch {
 	case err != nil:
 		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err
-	case of > revision: // it came late into an earlier bucket, which was restored; or a clock is wrong
-		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, damagedTag(tag, data)
 	case of > b.first:
 		return allocator.Stored{}, errRemade
 	case of != b.first: // it was written for an earlier bucket
