@@ -72,7 +72,6 @@ type group struct {
 	peerChanged chan struct{}
 
 	mu        sync.Mutex
-	newcomer  chan struct{}       // closed at the first heartbeat of a peer
 	peers     map[string]member   // by ID
 	claims    map[int64]time.Time // when a peer last claimed a worker
 	ownClaims map[int64]time.Time // workers that this generator has lost, and until when it claims them
@@ -92,7 +91,7 @@ type member struct {
 
 func newGroup(self string) *group {
 	return &group{
-		self: self, away: newAway(), peerChanged: make(chan struct{}, 1), newcomer: make(chan struct{}),
+		self: self, away: newAway(), peerChanged: make(chan struct{}, 1),
 		peers: make(map[string]member), lost: lostPeers{of: make(map[string]*lostPeer)},
 		claims: make(map[int64]time.Time), ownClaims: make(map[int64]time.Time),
 	}
@@ -134,8 +133,6 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	}
 	if !known {
 		g.expireLocked(now) // bounds the map: killed peers send no last heartbeat
-		close(g.newcomer)
-		g.newcomer = make(chan struct{})
 	}
 	if b.UnixMS > 0 {
 		m.ahead = append(m.ahead, clock-b.UnixMS)
@@ -267,11 +264,4 @@ func (g *group) offset(now time.Time) (ms int64, ok bool) {
 		}
 	}
 	return snowflake.Median(ahead).Milliseconds(), len(ahead) > 0
-}
-
-// awaitNewcomer returns a channel that is closed at the first heartbeat of another peer.
-func (g *group) awaitNewcomer() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.newcomer
 }

@@ -147,23 +147,17 @@ func (h *heartbeats) hearPeers(ctx context.Context) error {
 		return fmt.Errorf("%w: the other generators cannot be asked: %w", allocator.ErrUnavailable, err)
 	}
 	delete(missing, h.cfg.Node)
-	for {
-		newcomer := h.group.awaitNewcomer()
+	heard := until(ctx, func() bool {
 		for _, b := range h.group.present(time.Now()) {
 			delete(missing, b.Node)
 		}
-		left := heartbeatExpires - since()
-		if len(missing) == 0 || left <= 0 { // the missing ones have stopped
-			h.heardAll.Store(time.Now().UnixNano())
-			return nil
-		}
-		select {
-		case <-newcomer:
-		case <-time.After(left):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return len(missing) == 0 || since() >= heartbeatExpires // the missing ones have stopped
+	})
+	if !heard {
+		return ctx.Err()
 	}
+	h.heardAll.Store(time.Now().UnixNano())
+	return nil
 }
 
 // format is the highest format of a record that all generators know which are heard. Before they had time to say so, it

@@ -148,7 +148,6 @@ const (
 // Without it a request could find no generator. If there is no other generator, it refuses new requests while those
 // wait that were accepted, or until another generator comes, so that callers learn why they get no IDs.
 func (g *Generator) awaitOthers(ctx context.Context) {
-	newcomer := g.group.awaitNewcomer()
 	switch {
 	case !g.cfg.Conn.IsConnected():
 	case len(g.group.present(time.Now())) > 0:
@@ -163,16 +162,7 @@ func (g *Generator) awaitOthers(ctx context.Context) {
 		g.segments.queue.do(g.segments.queue.drain)
 		g.snowflakes.queue.do(g.snowflakes.queue.drain)
 		g.phase.refusing.Store(true)
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		go func() {
-			defer cancel()
-			select {
-			case <-newcomer:
-			case <-ctx.Done():
-			}
-		}()
-		g.requests.wait(ctx)
+		until(ctx, func() bool { return g.requests.none() || len(g.group.present(time.Now())) > 0 })
 	}
 }
 

@@ -13,7 +13,6 @@ type tasks struct {
 	mu      sync.Mutex
 	closed  bool
 	running int
-	idle    chan struct{} // closed when none runs; nil: nothing waits for that
 }
 
 // start runs f in a goroutine. After close it returns false and does nothing.
@@ -49,29 +48,17 @@ func (t *tasks) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running--
-	if t.running == 0 && t.idle != nil {
-		close(t.idle)
-		t.idle = nil
-	}
+}
+
+// none reports whether none runs.
+func (t *tasks) none() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.running == 0
 }
 
 // wait waits until none runs, or the context is done.
-func (t *tasks) wait(ctx context.Context) {
-	t.mu.Lock()
-	if t.running == 0 {
-		t.mu.Unlock()
-		return
-	}
-	if t.idle == nil {
-		t.idle = make(chan struct{})
-	}
-	idle := t.idle
-	t.mu.Unlock()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
-}
+func (t *tasks) wait(ctx context.Context) { until(ctx, t.none) }
 
 // close lets no more start, and waits for those that run.
 func (t *tasks) close() {
