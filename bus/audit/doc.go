@@ -7,4 +7,6 @@
 //
 // An audit knows the events that the stream still has. Of older claims it knows only the last one of each tag, which
 // is in the tag's record. It keeps about 80 bytes for each event.
+//
+// For operators who lost records, [Gather] says how far generators and events know tags to be in use.
 package audit

@@ -11,7 +11,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/audit"
 )
 
 // advance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the generators
@@ -29,19 +29,20 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 	if err != nil {
 		return none, unconfirmed(err, "max_id was not moved: send it again")
 	}
-	var last, highest events.Refill
-	err = Refills(ctx, t.cfg.JS, s.Name, func(r events.Refill) {
-		if last = r; r.Last > highest.Last {
-			highest = r
+	var last, highest string // the nodes that claimed the last and the highest range
+	var end int64
+	err = audit.Refills(ctx, t.cfg.JS, s.Name, func(_, node string, r bus.Range) {
+		if last = node; r.Last >= end {
+			highest, end = node, r.Last+1
 		}
 	})
 	if err != nil {
 		return none, fmt.Errorf("the refill events of %s cannot be read, and max_id was not moved: %w", s.Name, err)
 	}
-	seen := max(known.End, known.Floor, t.alloc.Seen(s.Name), highest.Last+1)
+	seen := max(known.End, known.Floor, t.alloc.Seen(s.Name), end)
 	if req.MaxID != nil {
 		seen = max(seen, int64(*req.MaxID))
-	} else if silent := t.silent(req.Without, s.Last.Node, last.Node, highest.Node); len(silent) > 0 {
+	} else if silent := t.silent(req.Without, s.Last.Node, last, highest); len(silent) > 0 {
 		return none, conflict("generator %s claimed IDs of %s and is not heard, so it may know of more: start it, "+
 			"or give --max-id above all IDs that your services got, or --without %s if its data folder is lost",
 			strings.Join(silent, ", "), s.Name, strings.Join(silent, ","))

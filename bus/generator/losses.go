@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
@@ -67,12 +68,12 @@ func (l *lossAdmin) missing(ctx context.Context, _ struct{}) (missing admin.Miss
 }
 
 // find returns all missing tags, and what is known.
-func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Knowledge, err error) {
+func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k audit.Knowledge, err error) {
 	missing = []admin.MissingTag{}
 	if err := l.exchange.heartbeats.hearPeers(ctx); err != nil {
 		return missing, k, err
 	}
-	k, err = Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.exchange.membership.installation())
+	k, err = audit.Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.exchange.membership.installation())
 	if err != nil {
 		return missing, k, err
 	}
@@ -81,7 +82,7 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 		return missing, k, err
 	}
 	unlisted := maps.Clone(k.Ends)
-	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.deleted[tag] })
+	maps.DeleteFunc(unlisted, func(tag string, _ int64) bool { return k.Deleted[tag] })
 	for _, t := range tags {
 		delete(unlisted, t.Name)
 	}
@@ -91,7 +92,7 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k Kno
 			return missing, k, err
 		}
 		if unknown {
-			t, ok := k.changes[tag]
+			t, ok := k.Records[tag]
 			if ok && t.Order == "" && t.Opaque == "" {
 				t.Order = idspace.OrderTrend
 			}
@@ -133,7 +134,7 @@ func (l *lossAdmin) end(ctx context.Context, req admin.EndLossRequest) (admin.En
 		return none, conflict("the loss of all tags is not over: tags that are known and have no record: %d, "+
 			"for example %s. `leaf tag advance --all` says how to add them", n, missing[0].Tag)
 	}
-	nodes, err := l.unheard(ctx, know.claimers, req.Without)
+	nodes, err := l.unheard(ctx, know.Claimers, req.Without)
 	if err != nil {
 		return none, err
 	}

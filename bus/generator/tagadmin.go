@@ -11,6 +11,7 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/idspace"
 )
@@ -217,7 +218,7 @@ func (t *tagAdmin) seenInEvents(ctx context.Context, tag string) (seen int64, er
 	read, cancel := context.WithTimeout(ctx, eventsPatience)
 	defer cancel()
 	// a stream of events that cannot be had must not stop anything
-	if seen, err = endInEvents(read, t.cfg.JS, tag); err != nil {
+	if seen, err = audit.EndInEvents(read, t.cfg.JS, tag); err != nil {
 		t.cfg.Log.Warn("a tag is created without a look at the events of that name", "tag", tag, "error", err)
 	}
 	return seen, nil

@@ -13,8 +13,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/events"
-	"github.com/leafbus/leafbus/bus/generator"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/bus/kvstore"
 	"github.com/leafbus/leafbus/internal/cli"
@@ -78,13 +77,13 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 	ctx := s.Context()
 	cfg := kvstore.Config{Conn: s.NC, JS: s.JS, Replicas: f.replicas}
 	err := kvstore.AwaitOldStore(ctx, cfg)
-	var know generator.Knowledge // generators may start during that wait
+	var know audit.Knowledge // generators may start during that wait
 	if err == nil {
-		know, err = generator.Gather(ctx, s.Admin, s.JS, b.Installation)
+		know, err = audit.Gather(ctx, s.Admin, s.JS, b.Installation)
 	}
 	if err == nil { // the last one of a tag need not be the highest
-		err = generator.Refills(ctx, s.JS, "", func(r events.Refill) {
-			know.Ends[r.Tag] = max(know.Ends[r.Tag], r.Last+1)
+		err = audit.Refills(ctx, s.JS, "", func(tag, _ string, r bus.Range) {
+			know.Ends[tag] = max(know.Ends[tag], r.Last+1)
 		})
 	}
 	if err != nil {

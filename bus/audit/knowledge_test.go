@@ -1,4 +1,4 @@
-package generator_test
+package audit_test
 
 import (
 	"context"
@@ -10,8 +10,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
-	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 )
 
@@ -26,7 +27,7 @@ func TestRefills(t *testing.T) {
 	want := func(tag string, want map[string]int64) {
 		t.Helper()
 		got := make(map[string]int64)
-		err := generator.Refills(t.Context(), js, tag, func(r events.Refill) { got[r.Tag] = r.Last + 1 })
+		err := audit.Refills(t.Context(), js, tag, func(tag, _ string, r bus.Range) { got[tag] = r.Last + 1 })
 		if err != nil || !maps.Equal(got, want) {
 			t.Errorf("of %q: %v, %v; want %v", tag, got, err, want)
 		}
@@ -65,7 +66,7 @@ func TestRefills(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := generator.Refills(ctx, js, "", func(events.Refill) {}); err == nil {
+	if err := audit.Refills(ctx, js, "", func(string, string, bus.Range) {}); err == nil {
 		t.Error("a reading that was ended counts as complete")
 	}
 }

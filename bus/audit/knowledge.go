@@ -1,7 +1,6 @@
-package generator
+package audit
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/idspace"
@@ -20,11 +20,11 @@ import (
 type Knowledge struct {
 	Nodes []string         // the generators that were heard
 	Ends  map[string]int64 // of all ranges of a tag
-	// changes have the record in the last event of each tag, or its kind as generators know it.
-	changes map[string]admin.TagRecord
-	deleted map[string]bool // by the last event
-	// claimers are the nodes that claimed last, by the last refill event of each tag.
-	claimers map[string]bool
+	// Records are those in the last event of each tag, or have its kind as generators know it.
+	Records map[string]admin.TagRecord
+	Deleted map[string]bool // tags, by the last event
+	// Claimers are the nodes that claimed last, by the last refill event of each tag.
+	Claimers map[string]bool
 }
 
 func (k *Knowledge) note(tag string, end int64) {
@@ -36,8 +36,8 @@ func (k *Knowledge) note(tag string, end int64) {
 // Gather asks all generators and reads the events. A generator of another installation is an error, unless the
 // installation is "".
 func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, installation string) (Knowledge, error) {
-	k := Knowledge{Ends: make(map[string]int64), changes: make(map[string]admin.TagRecord),
-		deleted: make(map[string]bool), claimers: make(map[string]bool)}
+	k := Knowledge{Ends: make(map[string]int64), Records: make(map[string]admin.TagRecord),
+		Deleted: make(map[string]bool), Claimers: make(map[string]bool)}
 	for after, more := "", true; more; {
 		pages, err := c.Known(ctx, admin.KnownRequest{After: after})
 		if err != nil {
@@ -54,7 +54,7 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 			for _, t := range page.Tags {
 				k.note(t.Tag, int64(t.End))
 				if t.Order != "" || t.Opaque != "" {
-					k.changes[t.Tag] = admin.TagRecord{Order: t.Order, Opaque: t.Opaque}
+					k.Records[t.Tag] = admin.TagRecord{Order: t.Order, Opaque: t.Opaque}
 				}
 			}
 			if page.Next != "" && (!more || page.Next < after) {
@@ -63,16 +63,18 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 		}
 	}
 	for _, subject := range tagSubjects {
-		err := readEvents(ctx, js, subject+">", jetstream.DeliverLastPerSubjectPolicy, func(body any, deleted bool) {
+		read := func(msg jetstream.Msg, _, _ uint64) {
+			body, deleted := tagEvent(msg.Subject(), msg.Headers(), msg.Data())
 			switch body := body.(type) {
 			case events.Refill:
 				k.note(body.Tag, body.Last+1)
-				k.claimers[body.Node] = true
+				k.Claimers[body.Node] = true
 			case events.Tag:
 				k.note(body.Tag, int64(body.MaxID))
-				k.changes[body.Tag], k.deleted[body.Tag] = body.TagRecord, deleted // they come in their order
+				k.Records[body.Tag], k.Deleted[body.Tag] = body.TagRecord, deleted // they come in their order
 			}
-		})
+		}
+		err := stream.Read(ctx, js, events.Stream, subject+">", jetstream.DeliverLastPerSubjectPolicy, read)
 		if err != nil {
 			return k, fmt.Errorf("what the events know cannot be read (if the stream is lost for good, remove it: "+
 				"nats stream rm %s): %w", events.Stream, err)
@@ -104,19 +106,9 @@ func tagEvent(subject string, header nats.Header, data []byte) (body any, delete
 	return nil, false
 }
 
-// readEvents calls f with the body of each event of tags on a subject.
-func readEvents(
-	ctx context.Context, js jetstream.JetStream, subject string, policy jetstream.DeliverPolicy,
-	f func(body any, deleted bool),
-) error {
-	return stream.Read(ctx, js, events.Stream, subject, policy, func(msg jetstream.Msg, _, _ uint64) {
-		f(tagEvent(msg.Subject(), msg.Headers(), msg.Data()))
-	})
-}
-
-// endInEvents is how far the last events of a tag know it to be in use; 0: they do not know the name. It needs no
+// EndInEvents is how far the last events of a tag know it to be in use; 0: they do not know the name. It needs no
 // consumer, because an operator may ask for thousands of tags.
-func endInEvents(ctx context.Context, js jetstream.JetStream, tag string) (end int64, err error) {
+func EndInEvents(ctx context.Context, js jetstream.JetStream, tag string) (end int64, err error) {
 	for _, subject := range tagSubjects {
 		last, err := stream.Last(ctx, js, events.Stream, subject+tag)
 		if err != nil {
@@ -135,11 +127,11 @@ func endInEvents(ctx context.Context, js jetstream.JetStream, tag string) (end i
 	return end, nil
 }
 
-// Refills calls f with every refill event of a tag, in their order; with an empty tag, of all tags.
-func Refills(ctx context.Context, js jetstream.JetStream, tag string, f func(events.Refill)) error {
-	return readEvents(ctx, js, wire.RefillSubject+cmp.Or(tag, ">"), jetstream.DeliverAllPolicy, func(body any, _ bool) {
-		if r, ok := body.(events.Refill); ok {
-			f(r)
+// Refills calls f with the range of every refill event of a tag, in their order; with an empty tag, of all tags.
+func Refills(ctx context.Context, js jetstream.JetStream, tag string, f func(tag, node string, r bus.Range)) error {
+	return readClaims(ctx, js, tag, func(tag string, c claim, problem error, _ uint64) {
+		if problem == nil { // an event that cannot be read shows nothing
+			f(tag, c.node, c.Range)
 		}
 	})
 }
