@@ -70,7 +70,8 @@ func TestMutations(t *testing.T) {
 
 		// A stop.
 		{"a stop does not wait for requests that were accepted", "TestDrainIsHeard", []edit{
-			{"run.go", "		g.requests.wait(ctx)\n	}\n}", "	}\n}"},
+			{"run.go",
+				"		until(ctx, func() bool { return g.requests.none() ||", "		until(ctx, func() bool { return true ||"},
 			{"run.go",
 				"		g.requests.wait(ctx)\n		r.work.stop() // no refill brings more\n", "		r.work.stop()\n"}, {"run.go",
 				"		g.requests.wait(ctx) // those that came meanwhile borrow\n", ""}}},
