@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -83,20 +82,6 @@ func (c *concealer) run(ctx context.Context, n int64, f func()) error {
 // isLarge reports whether the IDs of a request are not concealed where requests are read.
 func (c *concealer) isLarge(tag string, n int64) bool {
 	return n > concealInline && c.keys.Known(tag) != nil
-}
-
-// concealFor is conceal for a caller in this process, which may wait.
-func (c *concealer) concealFor(
-	ctx context.Context, tag string, n int64, numbers []bus.Range,
-) (ids []bus.Range, err error) {
-	if !c.isLarge(tag, n) {
-		return c.conceal(tag, numbers)
-	}
-	if err := c.enter(n); err != nil {
-		return nil, err
-	}
-	late := c.run(ctx, n, func() { ids, err = c.conceal(tag, numbers) })
-	return ids, cmp.Or(late, err)
 }
 
 // conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are

@@ -238,9 +238,8 @@ func TestMutations(t *testing.T) {
 			"miss(\"keys\", s.checks.err(keysLost))", "miss(\"keys\", nil)"}}},
 		{"no other generator is asked", "TestDryGeneratorAsksAnother", []edit{{"borrow.go",
 			"	return now.Sub(a.begun) < borrowWithin &&", "	return false && now.Sub(a.begun) < borrowWithin &&"}}},
-		{"a caller that another generator serves raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"take.go",
-			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n",
-			"	if err != nil && ctx.Err() == nil && lacksIDs(err) {\n		s.alloc.Refused(tag, err)\n"}}},
+		{"a caller that another generator serves raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"service.go",
+			"	return s.requests.start(func() {\n", "	s.alloc.Refused(c.Tag, err)\n	return s.requests.start(func() {\n"}}},
 		{"a generator that is asked for IDs raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"lend.go",
 			"		msg := errorMessage(toError(err), reply)\n", "		l.alloc.Refused(req.Tag, err)\n		msg := errorMessage(toError(err), reply)\n"}}},
 

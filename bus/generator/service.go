@@ -3,6 +3,7 @@ package generator
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -21,10 +22,11 @@ import (
 // they answer errors. So one that cannot serve leaves the queue group while a peer can serve.
 //
 //	serve (the loop of the generator)
-//	└── stepAside   opens and closes it
+//	└── stepAside       opens and closes it
 //	queue.run
-//	└── handle      answers a request, or lets it wait
-//	take            a request in this process
+//	└── handle          a request over NATS
+//	    └── begin       answers it, or lets it wait
+//	take ── begin       a request in this process
 type service struct {
 	*common
 	name        string
@@ -143,11 +145,13 @@ func (s *service) stepAside(now time.Time) error {
 	return err
 }
 
-// call is a request over NATS, and what becomes of it.
+// call is a request, and what becomes of it.
 type call struct {
 	Answer
-	reply string
 	req   wire.Request
+	ctx   context.Context
+	reply string         // the subject of the answer, if it came over NATS
+	got   chan<- outcome // gets the answer once, if it came from this process; else nil
 }
 
 // handle answers a request. If memory has the IDs, it answers at once. A request that must
@@ -156,7 +160,7 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 	if !answerable(msg.Reply) {
 		return nil // no caller would get the IDs
 	}
-	c := call{Answer: newAnswer(s.kind, NATS), reply: msg.Reply}
+	c := call{Answer: newAnswer(s.kind, NATS), ctx: context.Background(), reply: msg.Reply}
 	if s.group.away.drops(c.begun) {
 		return nil
 	}
@@ -174,6 +178,11 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 	if err != nil {
 		return s.refuse(c, err)
 	}
+	return s.begin(c)
+}
+
+// begin answers a request, or lets it wait. It returns the error of its answer.
+func (s *service) begin(c call) *bus.Error {
 	ranges, later, err := s.request(c.Answer, c.Tag, c.req.Count)
 	switch {
 	case later != nil:
@@ -201,25 +210,23 @@ func (s *service) handleLater(c call, later *allocator.Later) {
 		answer(later.Wait(context.Background()))
 		return
 	}
-	s.await(c.Answer, c.req.Count, later, func(ranges []bus.Range, err error) {
+	given := context.AfterFunc(c.ctx, func() { later.Cancel(context.Cause(c.ctx)) })
+	end := func(ranges []bus.Range, err error) {
 		defer s.requests.leave()
+		given()
 		answer(ranges, err)
-	})
-}
-
-// await calls answer once. If a request waits for long, it takes the IDs of another generator.
-func (s *service) await(a Answer, n int64, later *allocator.Later, answer func([]bus.Range, error)) {
-	later.Then(answer, func() {
+	}
+	later.Then(end, func() { // it has waited for long
 		if s.kind == SnowflakeKind && s.healthy() == nil && !s.flakes.State().Blocked {
 			return // a large batch takes its time
 		}
-		if !s.mayBorrow(a, n) {
+		if !s.mayBorrow(c.Answer, c.req.Count) {
 			return
 		}
 		s.requests.start(func() {
-			if ranges, ok := s.borrow(a, a.Tag, n); ok && later.Withdraw() {
+			if ranges, ok := s.borrow(c.Answer, c.Tag, c.req.Count); ok && later.Withdraw() {
 				s.counts.borrowed.Add(1)
-				answer(ranges, nil)
+				end(ranges, nil)
 			}
 		})
 	})
@@ -234,7 +241,7 @@ func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
 		return s.refuse(c, err)
 	}
 	send := func() {
-		err := s.concealer.run(context.Background(), c.req.Count, func() { s.send(c, ranges) })
+		err := s.concealer.run(c.ctx, c.req.Count, func() { s.send(c, ranges) })
 		if err != nil {
 			s.refuse(c, err)
 		}
@@ -249,14 +256,18 @@ func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
 func (s *service) send(c call, numbers []bus.Range) *bus.Error {
 	ids, err := s.concealer.conceal(c.Tag, numbers)
 	var body []byte
-	if err == nil {
+	if err == nil && c.got == nil {
 		body, err = s.encode(ids, c.req)
 	}
 	if err != nil {
 		return s.refuse(c, err)
 	}
-	s.link.send(idsMessage(c.reply, s.alloc.Order(c.Tag), body))
 	s.counts.served(c.Answer, c.req.Count)
+	if c.got != nil {
+		c.got <- outcome{ids: ids}
+		return nil
+	}
+	s.link.send(idsMessage(c.reply, s.alloc.Order(c.Tag), body))
 	return nil
 }
 
@@ -272,15 +283,25 @@ func (s *service) encode(ranges []bus.Range, req wire.Request) ([]byte, error) {
 
 // refuse answers a request with an error.
 func (s *service) refuse(c call, err error) *bus.Error {
+	if c.ctx.Err() != nil && errors.Is(err, context.Cause(c.ctx)) {
+		c.Reason = Canceled
+		s.counts.observe(c.Answer)
+		c.got <- outcome{err: err}
+		return nil
+	}
 	e := s.counts.refused(c.Answer, err)
-	s.link.send(errorMessage(e, c.reply))
+	if c.got != nil {
+		c.got <- outcome{err: e}
+	} else {
+		s.link.send(errorMessage(e, c.reply))
+	}
 	return e
 }
 
 // askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other
 // generator can have any.
 func (s *service) askOthers(c call, err error) bool {
-	if !lacksIDs(err) || !s.mayBorrow(c.Answer, c.req.Count) {
+	if c.ctx.Err() != nil || !lacksIDs(err) || !s.mayBorrow(c.Answer, c.req.Count) {
 		return false
 	}
 	return s.requests.start(func() {

@@ -27,14 +27,6 @@ func (t *tasks) start(f func()) bool {
 	return true
 }
 
-// do runs f in the caller's goroutine, also after close.
-func (t *tasks) do(f func()) {
-	if t.enter() {
-		defer t.leave()
-	}
-	f()
-}
-
 func (t *tasks) enter() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
