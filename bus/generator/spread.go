@@ -1,24 +1,20 @@
 package generator
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -31,8 +27,6 @@ const (
 	crowdedFactor = 3
 	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
 	greetWait = time.Second
-	// mostGreeting bounds a greeting, in bytes. It lists every server of the cluster.
-	mostGreeting = 1 << 20
 	// moveWait is how long a move may take beside the wait for accepted requests. Then the generator stays where it is.
 	moveWait = 5 * time.Second
 )
@@ -136,12 +130,12 @@ func (s *spreading) err(now time.Time) error {
 }
 
 // emptiest returns the address of the server with the fewest generators; empty: none has at least two fewer than own.
-// alive has the addresses of the servers that answer, by their IDs.
-func emptiest(own string, load map[string]int, alive map[string]string) (address string) {
+// ids has the ID of the server at each address; empty: none answers.
+func emptiest(own string, load map[string]int, ids map[string]string) (address string) {
 	least := load[own] - 1
-	for _, id := range slices.Sorted(maps.Keys(alive)) {
-		if load[id] < least {
-			least, address = load[id], alive[id]
+	for _, at := range slices.Sorted(maps.Keys(ids)) {
+		if id := ids[at]; id != "" && load[id] < least {
+			least, address = load[id], at
 		}
 	}
 	return address
@@ -176,7 +170,7 @@ func (s *spreading) step(now time.Time) {
 	own, load := s.look(now, s.here(now))
 	if load != nil && !s.moving.Load() {
 		s.tried.Store(&now)
-		s.link.tasks.start(func() { s.move(emptiest(own, load, greetings(s.phase.life, s.cfg.Conn.Servers()))) })
+		s.link.tasks.start(func() { s.move(emptiest(own, load, s.servers())) })
 	}
 }
 
@@ -218,42 +212,15 @@ func (s *spreading) move(address string) {
 	until(ctx, func() bool { return s.link.reconnects() != before })
 }
 
-// greetings returns the addresses of the NATS servers that answer, by their IDs.
-func greetings(ctx context.Context, servers []string) map[string]string {
-	ctx, cancel := context.WithTimeout(ctx, greetWait)
+// servers returns the ID of the NATS server at each address that the connection knows; empty: none answers.
+func (s *spreading) servers() map[string]string {
+	ctx, cancel := context.WithTimeout(s.phase.life, greetWait)
 	defer cancel()
-	var mu sync.Mutex
-	var asking sync.WaitGroup
-	alive := make(map[string]string)
-	for _, server := range servers {
-		u, err := url.Parse(server)
-		if err != nil {
-			continue
+	var addresses []string
+	for _, server := range s.cfg.Conn.Servers() {
+		if u, err := url.Parse(server); err == nil {
+			addresses = append(addresses, u.Host)
 		}
-		asking.Go(func() {
-			if id := greeting(ctx, u.Host); id != "" {
-				mu.Lock()
-				defer mu.Unlock()
-				alive[id] = u.Host
-			}
-		})
 	}
-	asking.Wait()
-	return alive
-}
-
-// greeting returns the ID of the NATS server at an address, which greets each connection with a line; empty: none does.
-func greeting(ctx context.Context, address string) string {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return ""
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	line, _ := bufio.NewReader(io.LimitReader(conn, mostGreeting)).ReadBytes('\n')
-	var info struct {
-		ID string `json:"server_id"`
-	}
-	_ = json.Unmarshal(bytes.TrimPrefix(line, []byte("INFO ")), &info) // what is no greeting has no ID
-	return info.ID
+	return wire.ServerIDs(ctx, addresses, nil)
 }

@@ -66,21 +66,21 @@ func TestWhoMoves(t *testing.T) {
 // A generator moves to the server with the fewest, if that has at least two fewer.
 func TestEmptiest(t *testing.T) {
 	t.Parallel()
-	alive := map[string]string{"a": "1:1", "b": "2:2", "c": "3:3"}
+	ids := map[string]string{"1:1": "a", "2:2": "b", "3:3": "c"}
 	for name, c := range map[string]struct {
-		load  map[string]int
-		alive map[string]string
-		want  string
+		load map[string]int
+		ids  map[string]string
+		want string
 	}{
-		"one is empty":           {map[string]int{"a": 2, "b": 1}, alive, "3:3"},
-		"two are":                {map[string]int{"a": 2}, alive, "2:2"},
-		"two fewer":              {map[string]int{"a": 3, "b": 1, "c": 2}, alive, "2:2"},
-		"one fewer":              {map[string]int{"a": 2, "b": 1, "c": 1}, alive, ""},
-		"the empty one is down":  {map[string]int{"a": 2, "b": 1}, map[string]string{"a": "1:1", "b": "2:2"}, ""},
-		"no other one is heard":  {map[string]int{"a": 3}, map[string]string{"a": "1:1"}, ""},
+		"one is empty":           {map[string]int{"a": 2, "b": 1}, ids, "3:3"},
+		"two are":                {map[string]int{"a": 2}, ids, "2:2"},
+		"two fewer":              {map[string]int{"a": 3, "b": 1, "c": 2}, ids, "2:2"},
+		"one fewer":              {map[string]int{"a": 2, "b": 1, "c": 1}, ids, ""},
+		"the empty one is down":  {map[string]int{"a": 2, "b": 1}, map[string]string{"1:1": "a", "2:2": "b", "3:3": ""}, ""},
+		"no other one is heard":  {map[string]int{"a": 3}, map[string]string{"1:1": "a"}, ""},
 		"of a server to be left": {map[string]int{"a": 2}, nil, ""},
 	} {
-		if got := emptiest("a", c.load, c.alive); got != c.want {
+		if got := emptiest("a", c.load, c.ids); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
