@@ -116,7 +116,7 @@ func (g *Generator) conditions() []*condition {
 			}
 			return nil
 		}},
-		{kind: "events.unavailable", patience: passingTrouble, why: func(time.Time) error { return g.publisher.err() }},
+		{kind: "events.unavailable", patience: passingTrouble, why: func(time.Time) error { return g.outbox.Err() }},
 		{kind: "nats.unheard", patience: passingTrouble, why: func(time.Time) error { return g.state.busErr() }},
 		{kind: "clock.off", patience: passingTrouble, why: func(now time.Time) error {
 			offset, ok := g.group.offset(now)

@@ -4,6 +4,5 @@
 // The way of a request for segment IDs, in [Generator]:
 //
 //	message ─► wire.ParseRequest ─► allocator.Request ─┬─► wire.AppendReply ─► reply
-//	                                                  └─► Waiter.Wait ─────► reply
-//	                                                      (own goroutine)
+//	                                                   └─► Later ────────────► reply
 package generator

@@ -2,47 +2,13 @@ package generator
 
 import (
 	"cmp"
-	"crypto/rand"
 	"fmt"
-	"maps"
 	"strconv"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/events"
-	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/nats-io/nats.go"
 )
-
-// severities has the severity of each type of events.
-var severities = maps.Collect(events.Types())
-
-// newEvent returns the message of an event, with a random ID. "leaf." and kind are one of [events.Types], for example
-// kind segment.refill. The body is a struct that names the node.
-func newEvent(kind, key, node string, body any) *nats.Msg {
-	return newEventWithID(rand.Text(), kind, key, node, body)
-}
-
-// newEventWithID is newEvent with an ID that several generators may use for one event. The stream then keeps one of the
-// messages.
-func newEventWithID(id, kind, key, node string, body any) *nats.Msg {
-	msg := nats.NewMsg(wire.SubjectEvents + "." + severities["leaf."+kind] + "." + kind + "." + key)
-	for name, value := range map[string]string{
-		wire.HeaderSpec:    "1.0",
-		wire.HeaderID:      id,
-		nats.MsgIdHdr:      id,
-		wire.HeaderSource:  "/leaf/" + node,
-		wire.HeaderType:    "leaf." + kind,
-		wire.HeaderSubject: key,
-		wire.HeaderTime:    time.Now().UTC().Format(time.RFC3339Nano),
-		wire.HeaderContent: wire.JSONType,
-	} {
-		msg.Header[name] = []string{value}
-	}
-	msg.Data = wire.Encode(body)
-	return msg
-}
 
 // allocatorEvent returns the kind, the key and the body of an event of the allocator. store is the kind of store.
 func allocatorEvent(node, store string, e allocator.Event) (kind, key string, body any) {

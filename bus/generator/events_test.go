@@ -12,6 +12,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/internal/outbox"
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -20,7 +21,7 @@ import (
 // table.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	of := func(kind, key string, body any) *nats.Msg { return newEvent(kind, key, "n", body) }
+	of := func(kind, key string, body any) *nats.Msg { return outbox.NewEvent(kind, key, "n", body) }
 	kv := func(e allocator.Event) *nats.Msg { return of(allocatorEvent("n", "kv", e)) }
 	flake := func(e snowflake.Event) *nats.Msg { return of(snowflakeEvent("n", "kv", e)) }
 	tag := events.Tag{Node: "n",

@@ -10,7 +10,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
-	"github.com/leafbus/leafbus/internal/wire"
+	"github.com/leafbus/leafbus/bus/internal/outbox"
 )
 
 const (
@@ -56,10 +56,10 @@ func (f *findings) publish(kind, key string, body any) {
 	if over, ok := body.(events.Recovered); ok {
 		group, _, _ := strings.Cut(kind, ".")
 		f.unset(group+"."+over.Episode, key)
-	} else if severities["leaf."+kind] == wire.Alert {
+	} else if outbox.IsAlert(kind) {
 		f.set(time.Now(), kind, key, body)
 	}
-	f.send(newEvent(kind, key, f.node, body))
+	f.send(outbox.NewEvent(kind, key, f.node, body))
 }
 
 // set opens a finding, or changes what it says. body is that of an alert, or an error.

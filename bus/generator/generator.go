@@ -13,6 +13,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/bus/internal/outbox"
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/nats-io/nats.go"
@@ -22,7 +23,7 @@ import (
 // groups; each part is a type with a comment of its own. All that it starts has ended when Run returns:
 //
 //	Run
-//	├── publisher.run     publishes events on the stream
+//	├── outbox.Run        publishes events on the stream
 //	├── lostAlerts.run    publishes which peers are lost
 //	├── checks.run        looks around the generator: disk, replicas, keys of opaque tags
 //	├── learner.run       brings the records up to date after the generator was away, and verifies its worker
@@ -59,7 +60,7 @@ type Generator struct {
 	requests             tasks      // requests that wait, or ask the store
 	preparation          *preparation
 	learner              *learner
-	publisher            *publisher
+	outbox               *outbox.Outbox // of events
 	findings             *findings
 	alerts               *alerts // owned by Run
 
@@ -83,9 +84,12 @@ func New(cfg Config) *Generator {
 		cfg: &g.cfg, phase: g.phase, group: g.group, heartbeats: g.heartbeats, joined: make(chan struct{})}
 	g.link = &link{cfg.Conn, cfg.Log, g.group.away, &g.tasks}
 	g.subscriptions = &subscriptions{conn: cfg.Conn, log: cfg.Log, phase: g.phase}
-	g.publisher = newPublisher(cfg.JS, g.membership.openEvents, cfg.Log)
-	g.publisher.observer = cfg.Observer
-	g.findings = newFindings(cfg.Node, g.publisher.publish, g.group)
+	var published func(what string)
+	if cfg.Observer != nil {
+		published = cfg.Observer.EventPublished
+	}
+	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log, published)
+	g.findings = newFindings(cfg.Node, g.outbox.Publish, g.group)
 	g.flakes = newFlakes(&g.cfg, g.phase, g.link, g.membership, g.group, g.heartbeats, g.findings)
 
 	// Serving.
@@ -96,7 +100,7 @@ func New(cfg Config) *Generator {
 	g.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,
 		Format: g.heartbeats.format, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
-		LoadAhead: cfg.LoadAhead, Pace: g.publisher.pace, Refresh: cfg.Refresh, Leads: g.exchange.leads,
+		LoadAhead: cfg.LoadAhead, Pace: g.outbox.Pace, Refresh: cfg.Refresh, Leads: g.exchange.leads,
 		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: borrower.passOn, Starting: g.phase.notPrepared,
 		Notify: func(e allocator.Event) {
 			if cfg.Observer != nil {
@@ -123,7 +127,7 @@ func New(cfg Config) *Generator {
 	// The loops.
 	g.preparation = &preparation{
 		cfg: &g.cfg, phase: g.phase, alloc: g.alloc, membership: g.membership, tags: tags, ready: func() {
-			g.publisher.publish(g.nodeEvent("started"))
+			g.outbox.Publish(g.nodeEvent("started"))
 			signal(g.heartbeats.changed)
 		}}
 	g.learner = &learner{
@@ -172,7 +176,7 @@ func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (t
 	g.state = &state{
 		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
 		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, checks: g.checks,
-		publisher: g.publisher, findings: g.findings, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
+		outbox: g.outbox, findings: g.findings, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
 	}
 	g.admin = &administration{
 		cfg: &g.cfg, phase: g.phase, link: g.link, counts: counts, passing: passing, requests: &g.requests,
@@ -185,7 +189,7 @@ func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (t
 // nodeEvent is the event that this generator has started or stopped.
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	node := g.cfg.Node
-	msg := newEvent("node."+what, node, node, events.Node{
+	msg := outbox.NewEvent("node."+what, node, node, events.Node{
 		Node: node, Version: wire.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
 	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
 	return msg

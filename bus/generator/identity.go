@@ -24,7 +24,7 @@ type Identity struct {
 //
 //	prepare   join, which may ask mayCreate
 //	peers     checkRival: of each heartbeat
-//	publisher openEvents
+//	outbox    openEvents
 type membership struct {
 	cfg        *Config
 	phase      *phase

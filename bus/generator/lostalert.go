@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/internal/outbox"
 )
 
 // lostAlerts publishes the alerts about lost peers and their ends. It does not use the queue of events: an alert that
@@ -51,7 +52,7 @@ func (a *lostAlerts) run(ctx context.Context) {
 // publish publishes what the stream lacks, until the stream does not answer. When it answers again, the peers may
 // return with it: so they are heard first.
 func (a *lostAlerts) publish(ctx context.Context, here bool) error {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if time.Since(a.failed) < heartbeatExpires {
 		_, err := a.js.Stream(ctx, events.Stream)
@@ -69,7 +70,7 @@ func (a *lostAlerts) publish(ctx context.Context, here bool) error {
 			kind, id = "node.recovered", fmt.Sprintf("back.%s.%s.%d", l.Node, l.Run, l.Number)
 			body = events.Recovered{Node: l.Node, Episode: events.EpisodeLost}
 		}
-		ack, err := a.js.PublishMsg(ctx, newEventWithID(id, kind, l.Node, a.node, body))
+		ack, err := a.js.PublishMsg(ctx, outbox.NewEventWithID(id, kind, l.Node, a.node, body))
 		if err != nil {
 			return err
 		}

@@ -243,14 +243,6 @@ func TestMutations(t *testing.T) {
 		{"a generator that is asked for IDs raises the alert of refused callers", "TestStarvedIsRefused", []edit{{"lend.go",
 			"		msg := errorMessage(toError(err), reply)\n", "		l.alloc.Refused(req.Tag, err)\n		msg := errorMessage(toError(err), reply)\n"}}},
 
-		// Events.
-		{"two events of a key are under way", "TestRetriesKeepTheOrder", []edit{{"publisher.go",
-			"if keys[key] || len(batch)", "if len(batch)"}}},
-		{"work that need not hurry floods the queue of events", "TestManyEvents", []edit{{"publisher.go",
-			"for len(p.queue) > pacedQueue && ", "for false && "}}},
-		{"no tag is loaded ahead while the stream is away", "TestPaceWithoutStream", []edit{{"publisher.go",
-			" && p.err() == nil", ""}}},
-
 		// Peers.
 		{"a record of another generator is not heard", "TestStoreWentBackwards", []edit{{"exchange.go",
 			"	case p.Run == x.group.self:\n", "	case true:\n"}}},

@@ -25,7 +25,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.closed = g.cfg.Conn.StatusChanged(nats.CLOSED)
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
-	r.events = background(g.publisher.run)
+	r.events = background(g.outbox.Run)
 	alerts := &lostAlerts{node: g.cfg.Node, js: g.cfg.JS, observer: g.cfg.Observer, log: g.log, group: g.group}
 	r.lost = background(alerts.run)
 	r.checks = background(g.checks.run)
@@ -120,7 +120,7 @@ func (g *Generator) stop(r *run, why error) {
 	g.tasks.close()
 
 	if g.phase.prepared.Load() { // so the start was published
-		g.publisher.publish(g.nodeEvent("stopped"))
+		g.outbox.Publish(g.nodeEvent("stopped"))
 	}
 	r.events.stop()
 	heartbeats.stop()

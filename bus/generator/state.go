@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/bus/internal/outbox"
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -45,7 +46,7 @@ type state struct {
 	group                *group
 	gates                *gates
 	checks               *checks
-	publisher            *publisher
+	outbox               *outbox.Outbox
 	findings             *findings
 	counts               *counts
 	segments, snowflakes *service
@@ -132,7 +133,7 @@ func (s *state) whole() admin.State {
 			Overloads: s.counts.overloads.Load(), Errors: s.counts.refusals(),
 			Waiting: s.alloc.Waiting() + int64(flakes.Waiting) + s.gates.waiting.Load(),
 			Tags:    s.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
-			EventsQueued: len(s.publisher.queue), EventsDropped: s.publisher.dropped.Load(),
+			EventsQueued: s.outbox.Waiting(), EventsDropped: s.outbox.Dropped(),
 			StoreErrors: s.alloc.Failures(),
 		},
 		Busiest: []admin.Buffer{}, Findings: s.findings.list(now, totals.Lasts),

@@ -68,7 +68,7 @@ var layers = [][]string{
 	{"bus"},
 	{"bus/admin"},
 	{"bus/events"},
-	{"bus/audit"},
+	{"bus/audit", "bus/internal/outbox"},
 	{"bus/generator"},
 	{"schema", "bus/embedded", "bus/gateway", "bus/kvstore"},
 	{"bus/installation"},

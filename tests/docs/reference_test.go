@@ -46,7 +46,7 @@ var limits = []struct{ what, dir, name, unit, above string }{
 	{"IDs that one request reveals", "bus/admin", "MostRevealed", "", "`bad_request`"},
 	{"call of the Go client without a deadline", "internal/wire", "DefaultTimeout", "", "an error; `bus.Timeout`"},
 	{"IDs that a pool of the Go client keeps", "bus", "mostAhead", "", "`bus.Ahead` sets another bound"},
-	{"events that wait for the stream", "bus/generator", "eventQueue", "", "they are dropped and counted; alerts have the last quarter"},
+	{"events that wait for the stream", "bus/internal/outbox", "eventQueue", "", "they are dropped and counted; alerts have the last quarter"},
 	{"size of the event stream", "bus/kvstore", "DefaultEventsMaxBytes", "bytes", "the oldest go; `--events-max-bytes`"},
 	{"age of an event", "bus/kvstore", "DefaultEventsMaxAge", "", "the oldest go; `--events-max-age`"},
 	{"silence before a peer is gone", "bus/generator", "heartbeatExpires", "", "after 5 s the alert `node.lost`"},

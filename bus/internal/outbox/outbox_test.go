@@ -1,4 +1,4 @@
-package generator
+package outbox
 
 import (
 	"context"
@@ -27,22 +27,30 @@ func event(severity string, n int) *nats.Msg {
 	if severity == wire.Alert {
 		kind = "segment.starved"
 	}
-	return newEvent(kind, "t", "n", map[string]int{"n": n})
+	return NewEvent(kind, "t", "n", map[string]int{"n": n})
+}
+
+// start runs an outbox until stop, which waits for its end.
+func start(p *Outbox) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	return func() { cancel(); <-done }
 }
 
 // The queue is bounded, and its last quarter is for alerts.
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
-	p := newPublisher(nil, nil, nil)
+	p := New(nil, nil, nil, nil)
 	for i := range eventQueue + 100 {
-		p.publish(event(wire.Info, i))
+		p.Publish(event(wire.Info, i))
 	}
 	if queued, dropped := len(p.queue), p.dropped.Load(); queued != infoQueue || dropped != eventQueue+100-infoQueue {
 		t.Errorf("%d queued, %d dropped; want %d and the rest", queued, dropped, infoQueue)
 	}
 	p.dropped.Store(0)
 	for i := range eventQueue {
-		p.publish(event(wire.Alert, i))
+		p.Publish(event(wire.Alert, i))
 	}
 	if queued, dropped := len(p.queue), p.dropped.Load(); queued != eventQueue || dropped != infoQueue {
 		t.Errorf("with alerts %d queued, %d dropped; want %d and %d", queued, dropped, eventQueue, infoQueue)
@@ -62,22 +70,22 @@ func TestEventsWait(t *testing.T) {
 	}
 
 	tries := 0
-	p := newPublisher(js, func(ctx context.Context) error {
+	p := New(js, func(ctx context.Context) error {
 		if tries++; tries < 3 {
 			return errors.New("away")
 		}
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}, MaxMsgSize: 1000})
 		return err
-	}, log)
+	}, log, nil)
 	// An operator's limit: this one must not hold up the others.
-	p.publish(newEvent("tag.updated", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
+	p.Publish(NewEvent("tag.updated", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
 	const most = 50
 	for i := range most {
-		p.publish(event(wire.Info, i))
+		p.Publish(event(wire.Info, i))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); p.run(ctx) }()
+	go func() { defer close(done); p.Run(ctx) }()
 
 	got := make(chan events.Event, 2*most)
 	follow, stop := context.WithTimeout(context.Background(), 20*time.Second)
@@ -114,7 +122,7 @@ func TestEventsWait(t *testing.T) {
 	}
 	cancel()
 	for i := range most {
-		p.publish(event(wire.Info, i)) // some of them after the end has begun
+		p.Publish(event(wire.Info, i)) // some of them after the end has begun
 	}
 	<-done
 	for len(p.queue) > 0 {
@@ -161,11 +169,11 @@ func TestFlushKeepsTheOrder(t *testing.T) {
 		}
 		return true, nil
 	}}
-	p := newPublisher(js, func(context.Context) error { return nil }, testkit.Quiet)
+	p := New(js, func(context.Context) error { return nil }, testkit.Quiet, nil)
 	for n := range 5 {
-		p.publish(event(wire.Info, n))
+		p.Publish(event(wire.Info, n))
 	}
-	p.run(ctx)
+	p.Run(ctx)
 	if want := []string{`{"n":0}`, `{"n":1}`, `{"n":2}`, `{"n":3}`, `{"n":4}`}; !slices.Equal(js.calls, want) {
 		t.Errorf("published were %q, want %q", js.calls, want)
 	}
@@ -185,10 +193,10 @@ func TestRetriesKeepTheOrder(t *testing.T) {
 			left--
 			return random.IntN(2) == 0, errors.New("away")
 		}}
-		p := newPublisher(js, func(context.Context) error { return nil }, testkit.Quiet)
+		p := New(js, func(context.Context) error { return nil }, testkit.Quiet, nil)
 		const keys, most = 400, 6000
 		for n := range most {
-			p.publish(newEvent("tag.updated", strconv.Itoa(random.IntN(keys)), "n", map[string]int{"n": n}))
+			p.Publish(NewEvent("tag.updated", strconv.Itoa(random.IntN(keys)), "n", map[string]int{"n": n}))
 		}
 		of := make(map[string][]string)
 		for range most {
@@ -197,9 +205,9 @@ func TestRetriesKeepTheOrder(t *testing.T) {
 			of[key] = append(of[key], string(msg.Data))
 			p.queue <- msg
 		}
-		running := background(p.run)
+		stop := start(p)
 		time.Sleep(24 * time.Hour)
-		running.stop()
+		stop()
 		at := make(map[string]int)
 		for i, data := range js.calls {
 			at[data] = i
@@ -223,19 +231,19 @@ func TestManyEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stream jetstream.Stream
-	p := newPublisher(js, func(ctx context.Context) (err error) {
+	p := New(js, func(ctx context.Context) (err error) {
 		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: events.Stream, Subjects: []string{events.Subjects}, Storage: jetstream.MemoryStorage})
 		return err
-	}, testkit.Quiet)
-	events := background(p.run)
+	}, testkit.Quiet, nil)
+	stop := start(p)
 	const most = 100_000
 	for i := range most {
-		p.pace(t.Context())
-		p.publish(newEvent("segment.refill", "tag"+strconv.Itoa(i), "n", struct{}{}))
+		p.Pace(t.Context())
+		p.Publish(NewEvent("segment.refill", "tag"+strconv.Itoa(i), "n", struct{}{}))
 	}
 	testkit.Eventually(t, "all are under way", func() bool { return len(p.queue) == 0 })
-	events.stop()
+	stop()
 	info, err := stream.Info(t.Context())
 	if err != nil || info.State.Msgs != most || p.dropped.Load() > 0 {
 		t.Errorf("%d events are in the stream, %d were dropped, want %d and none: %v", info.State.Msgs, p.dropped.Load(), most, err)
@@ -246,20 +254,20 @@ func TestManyEvents(t *testing.T) {
 func TestPaceWithoutStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPublisher(nil, func(context.Context) error { return errors.New("away") }, testkit.Quiet)
+		p := New(nil, func(context.Context) error { return errors.New("away") }, testkit.Quiet, nil)
 		for i := range infoQueue {
-			p.publish(event(wire.Info, i))
+			p.Publish(event(wire.Info, i))
 		}
 		paced := make(chan struct{})
-		go func() { p.pace(t.Context()); close(paced) }()
+		go func() { p.Pace(t.Context()); close(paced) }()
 		time.Sleep(time.Minute)
 		select {
 		case <-paced:
 			t.Error("a full queue lets a producer go on")
 		default:
 		}
-		running := background(p.run)
-		defer running.stop()
+		stop := start(p)
+		defer stop()
 		select {
 		case <-paced:
 		case <-time.After(time.Minute):

@@ -1,4 +1,5 @@
-package generator
+// Package outbox publishes the events of a generator on the stream.
+package outbox
 
 import (
 	"context"
@@ -37,38 +38,48 @@ const (
 	codeInProcess jetstream.ErrorCode = 10158
 )
 
-// publisher publishes events on the stream, in batches. Events wait in a queue, so they delay nothing else. A full
+// Outbox publishes events on the stream, in batches. Events wait in a queue, so they delay nothing else. A full
 // queue drops new events. A batch has at most one event of a key, and no batch begins before the last one is in the
 // stream. So the events of a key keep their order: the last refill event of a tag shows how far the tag was reserved.
 //
-//	publish, pace      of any goroutine
-//	run ── batch ── deliver ── attempt
+//	Publish, Pace      of any goroutine
+//	Run ── batch ── deliver ── attempt
 //	└── flush          at the end
-type publisher struct {
+type Outbox struct {
 	js   jetstream.JetStream
 	open func(context.Context) error // makes sure that the stream exists
 	log  *slog.Logger
-	// observer hears of each event that is queued; nil: none does.
-	observer Observer
+	// published is called with the type of each event that is queued; nil: nothing is.
+	published func(what string)
 
 	// Of any goroutine.
 	queue   chan *nats.Msg
 	dropped atomic.Int64
 	failing atomic.Pointer[error] // why the last attempt failed; nil: it did not
 
-	// Owned by run.
+	// Owned by Run.
 	opened bool      // the stream exists, as far as is known
 	first  *nats.Msg // of the next batch; nil: the queue has it
 }
 
-func newPublisher(js jetstream.JetStream, open func(context.Context) error, log *slog.Logger) *publisher {
-	return &publisher{js: js, open: open, log: log, queue: make(chan *nats.Msg, eventQueue)}
+// New returns an outbox that publishes nothing until Run is called. open makes sure that the stream exists. published is
+// called with the type of each event that is queued; nil: nothing is.
+func New(
+	js jetstream.JetStream, open func(context.Context) error, log *slog.Logger, published func(what string),
+) *Outbox {
+	return &Outbox{js: js, open: open, log: log, published: published, queue: make(chan *nats.Msg, eventQueue)}
 }
 
-// publish queues an event. It never blocks.
-func (p *publisher) publish(msg *nats.Msg) {
-	if p.observer != nil {
-		p.observer.EventPublished(msg.Header[wire.HeaderType][0])
+// Waiting is how many events wait.
+func (p *Outbox) Waiting() int { return len(p.queue) }
+
+// Dropped is how many events were dropped.
+func (p *Outbox) Dropped() int64 { return p.dropped.Load() }
+
+// Publish queues an event. It never blocks.
+func (p *Outbox) Publish(msg *nats.Msg) {
+	if p.published != nil {
+		p.published(msg.Header[wire.HeaderType][0])
 	}
 	isAlert := strings.HasPrefix(msg.Subject, wire.SubjectEvents+"."+wire.Alert+".")
 	if !isAlert && len(p.queue) >= infoQueue {
@@ -82,18 +93,18 @@ func (p *publisher) publish(msg *nats.Msg) {
 	}
 }
 
-// err says why no event can be published; nil: as far as is known, events can.
-func (p *publisher) err() error {
+// Err says why no event can be published; nil: as far as is known, events can.
+func (p *Outbox) Err() error {
 	if err := p.failing.Load(); err != nil {
 		return *err
 	}
 	return nil
 }
 
-// pace waits while many events wait for a stream that works. It bounds how fast events come from work that need not
+// Pace waits while many events wait for a stream that works. It bounds how fast events come from work that need not
 // hurry.
-func (p *publisher) pace(ctx context.Context) {
-	for len(p.queue) > pacedQueue && p.err() == nil && ctx.Err() == nil {
+func (p *Outbox) Pace(ctx context.Context) {
+	for len(p.queue) > pacedQueue && p.Err() == nil && ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(paceEvery):
@@ -101,8 +112,8 @@ func (p *publisher) pace(ctx context.Context) {
 	}
 }
 
-// run publishes until the context is done. Then it publishes what is still in the queue, for up to flushTimeout.
-func (p *publisher) run(ctx context.Context) {
+// Run publishes until the context is done. Then it publishes what is still in the queue, for up to flushTimeout.
+func (p *Outbox) Run(ctx context.Context) {
 	for {
 		select {
 		case p.first = <-p.queue:
@@ -120,7 +131,7 @@ func (p *publisher) run(ctx context.Context) {
 }
 
 // batch takes events from the queue until it is empty, or the next one has a key that is in the batch.
-func (p *publisher) batch() (batch []*nats.Msg) {
+func (p *Outbox) batch() (batch []*nats.Msg) {
 	keys := make(map[string]bool)
 	for {
 		if p.first == nil {
@@ -141,7 +152,7 @@ func (p *publisher) batch() (batch []*nats.Msg) {
 
 // deliver publishes a batch. It retries until the stream has each event, or will never accept it. It returns what is
 // left when the context is done.
-func (p *publisher) deliver(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg) {
+func (p *Outbox) deliver(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg) {
 	logged := "" // an error is logged once
 	for wait := firstPublishPause; ; wait = min(2*wait, lastPublishPause) {
 		var err error
@@ -168,7 +179,7 @@ func (p *publisher) deliver(ctx context.Context, batch []*nats.Msg) (left []*nat
 
 // attempt publishes each event of a batch once. It returns those that the stream may lack, in their order, and the
 // error of one of them. An event that the stream will never accept is dropped, so that it does not delay the next ones.
-func (p *publisher) attempt(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg, err error) {
+func (p *Outbox) attempt(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	if !p.opened {
@@ -205,7 +216,7 @@ func (p *publisher) attempt(ctx context.Context, batch []*nats.Msg) (left []*nat
 
 // flush publishes what the stop left of a batch, and what is in the queue, once each. It stops at the first failure,
 // because the process is about to end, but not while an earlier attempt is under way in the stream.
-func (p *publisher) flush(batch []*nats.Msg) {
+func (p *Outbox) flush(batch []*nats.Msg) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	for ; ; batch = nil {
