@@ -18,6 +18,7 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/natskit"
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 // loseTags makes the records of tags count as none, as if they had been written for an earlier bucket.
@@ -84,7 +85,10 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	}
 	loseTags(t, nc, tags...)
 	late := startWith(t, s, "late", "a")
-	late.refuses(t, "a", 1, bus.UnknownTag)
+	testkit.Eventually(t, "late knows no tag a", func() bool { // while it is not prepared, it borrows
+		_, err := late.Take(t.Context(), "a", 1)
+		return errors.Is(err, bus.UnknownTag)
+	})
 	for _, tag := range tags {
 		wantCreated(t, nc, admin.TagSpec{Tag: tag}, 1001)
 	}

@@ -69,7 +69,10 @@ func TestTagsLost(t *testing.T) {
 			if err := g1.stop(); err != nil {
 				t.Fatal(err)
 			}
-			update(t, nc, `{"tag":"coupon","limit":"1000000"}`)
+			testkit.Eventually(t, "coupon has a limit", func() bool { // a slow start is ready before its tags are
+				_, code := ask(t, nc, admin.SubjectTagsUpdate, `{"tag":"coupon","limit":"1000000"}`)
+				return code == ""
+			})
 			for range 500 {
 				if err := take(g2, "coupon"); err != nil {
 					t.Fatal(err)
@@ -104,7 +107,10 @@ func TestTagsLost(t *testing.T) {
 				})
 				for _, r := range []*running{g1, g2} {
 					for _, tag := range tags {
-						r.refuses(t, tag, 5000, bus.StoreUnavailable)
+						testkit.Eventually(t, r.node+" says why "+tag+" has an end", func() bool {
+							_, err := r.Take(t.Context(), tag, 5000)
+							return errors.Is(err, bus.StoreUnavailable)
+						})
 					}
 				}
 				testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.records.unavailable")) == 2 })
