@@ -40,9 +40,7 @@ const (
 //
 // Its methods are safe for concurrent use. It has no lock.
 type administration struct {
-	cfg       *Config
-	phase     *phase
-	link      *link
+	*base
 	counts    *counts
 	passing   *passing
 	requests  *tasks // those that are worked on

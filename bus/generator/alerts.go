@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/snowflake"
@@ -31,8 +30,7 @@ const (
 // alerts sees what is wrong at this generator now: it opens and closes the findings that no event of another part
 // opens. The loop of Run owns it, so it has no lock.
 type alerts struct {
-	cfg        *Config
-	alloc      *allocator.Allocator
+	*base
 	findings   *findings
 	conditions []*condition
 
@@ -73,7 +71,7 @@ func (e *episode) look(now time.Time, wrong bool, patience time.Duration) (begin
 
 // conditions are all of a generator.
 func (g *Generator) conditions() []*condition {
-	cfg, node := &g.cfg, g.cfg.Node
+	cfg, node := g.cfg, g.cfg.Node
 	start := time.Duration(0)
 	if cfg.NATSErr() != nil {
 		start = degradedStart

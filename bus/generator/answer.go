@@ -77,9 +77,7 @@ func newAnswer(kind Kind, transport Transport) Answer {
 //	queue, concealer ── overloaded
 //	state                                                 reads
 type counts struct {
-	cfg   *Config
-	alloc *allocator.Allocator
-
+	*base
 	requests, ids atomic.Int64 // that were answered with IDs
 	borrowed      atomic.Int64 // requests that were answered with IDs of another generator
 	overloads     atomic.Int64 // see overloaded

@@ -351,15 +351,16 @@ func TestReleaseWhilePeersUnknown(t *testing.T) {
 	entry := snowflake.Entry{Version: 1, Record: snowflake.Record{Node: "n", Incarnation: "x", ReservedUntil: 1_700_000_000_000}}
 	g := New(Config{Conn: new(nats.Conn), Snowflake: snowflake.Config{Layout: snowflake.DefaultLayout()}})
 	g.membership.identity.Store(&Identity{})
+	workers := &workerAdmin{g.base, g.flakes, g.findings}
 	req := admin.WorkerRelease{Node: "n", ReservedUntil: utc(entry.ReservedUntil)}
 	now := entry.ReservedUntil - time.Minute.Milliseconds()
 	g.group.away.begin(at(time.Now()), 0)
-	if err := g.workers.keeps(req, entry, now); err != nil {
+	if err := workers.keeps(req, entry, now); err != nil {
 		t.Errorf("known: %v", err)
 	}
 	g.group.away.reconnected(at(time.Now().Add(time.Millisecond)), 1)
 	g.group.away.connects.Store(0)
-	if err := g.workers.keeps(req, entry, now); toError(err).Reason != bus.NoWorkerID {
+	if err := workers.keeps(req, entry, now); toError(err).Reason != bus.NoWorkerID {
 		t.Errorf("after a reconnect: %v, want %s", err, bus.NoWorkerID)
 	}
 }

@@ -65,11 +65,7 @@ type takeRequest struct {
 
 // borrower asks peers for IDs, and remembers what they said. Its methods are safe for concurrent use.
 type borrower struct {
-	cfg        *Config
-	alloc      *allocator.Allocator
-	group      *group
-	membership *membership
-
+	*base
 	mu     sync.Mutex
 	of     map[string]borrowed  // by tag; no tag: snowflakes
 	failed map[string]time.Time // when a run did not answer

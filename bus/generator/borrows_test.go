@@ -41,10 +41,9 @@ func TestNobodyIsAskedForAMoment(t *testing.T) {
 
 // borrowing is what the services of a generator without a connection use.
 func borrowing(installation string) *common {
-	b := &borrower{
-		cfg: new(Config), alloc: allocator.New(allocator.Config{}), group: newGroup("me"), membership: joined(installation)}
-	return &common{
-		cfg: b.cfg, alloc: b.alloc, group: b.group, membership: b.membership, borrower: b, link: new(link), counts: new(counts)}
+	b := &base{cfg: new(Config), alloc: allocator.New(allocator.Config{}), group: newGroup("me"), link: new(link)}
+	b.membership = joined(b, installation)
+	return &common{base: b, borrower: &borrower{base: b}, counts: new(counts)}
 }
 
 // A request that comes while nobody is asked does not put off the next question. Else many of them would for ever.

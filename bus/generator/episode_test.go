@@ -34,7 +34,7 @@ func TestEpisode(t *testing.T) {
 		f := newFindings("n", func(msg *nats.Msg) {
 			got[len(got)-1] = map[bool]byte{true: '+', false: '-'}[strings.Contains(msg.Subject, ".alert.")]
 		}, newGroup(""))
-		a := alerts{cfg: &Config{Node: "n", Log: testkit.Quiet}, findings: f}
+		a := alerts{base: &base{cfg: &Config{Node: "n", Log: testkit.Quiet}}, findings: f}
 		nats := &condition{kind: "nats.degraded",
 			why:   func(time.Time) error { return wrong },
 			alert: func(err error, _ time.Time) any { return events.NATSDegraded{Cause: err.Error()} }}

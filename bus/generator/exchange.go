@@ -40,14 +40,8 @@ const (
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type exchange struct {
-	cfg        *Config
-	phase      *phase
-	link       *link
-	group      *group
-	membership *membership
-	heartbeats *heartbeats
-	alloc      *allocator.Allocator
-	asking     chan struct{} // has maxAsking slots
+	*base
+	asking chan struct{} // has maxAsking slots
 }
 
 // pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags

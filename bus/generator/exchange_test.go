@@ -9,8 +9,8 @@ import (
 )
 
 // joined is the membership of a generator that has joined an installation; empty: it has not.
-func joined(installation string) *membership {
-	m := new(membership)
+func joined(b *base, installation string) *membership {
+	m := &membership{base: b}
 	if installation != "" {
 		m.identity.Store(&Identity{Installation: installation})
 	}
@@ -22,7 +22,7 @@ func TestWhoMustAnswer(t *testing.T) {
 	t.Parallel()
 	own := Identity{Installation: "own"}
 	var got []string
-	x := &exchange{membership: joined("own")}
+	x := &exchange{base: &base{membership: joined(nil, "own")}}
 	for _, b := range []heartbeat{
 		{Node: "a", ID: "1", Identity: own}, {Node: "b", ID: "2", Witness: "own"}, {Node: "c", ID: "3"},
 		{Node: "d", ID: "4", Identity: Identity{Installation: "other"}}, {Node: "e", ID: "5", Witness: "other"},
@@ -52,7 +52,7 @@ func TestLeads(t *testing.T) {
 			heartbeat{ID: "b", Polls: true, Identity: Identity{Installation: "other"}}, 0, true},
 		"a higher run": {heartbeat{ID: "d", Polls: true, Identity: own}, 0, true},
 	} {
-		x := &exchange{group: newGroup("c"), membership: joined("own")}
+		x := &exchange{base: &base{group: newGroup("c"), membership: joined(nil, "own")}}
 		if !x.leads() {
 			t.Error("alone it does not lead")
 		}

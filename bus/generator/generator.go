@@ -35,24 +35,18 @@ import (
 //	    └── services      leaf; leaf-segment and leaf-snowflake while they can be served
 //	        └── requests  a goroutine for each request that waits, or asks the store
 type Generator struct {
-	cfg   Config
+	*base
 	log   *slog.Logger
 	made  time.Time
-	phase *phase
-	link  *link
 	tasks tasks // in the background
 
 	// The other generators.
-	group      *group      // which generators run, and what they can serve
-	heartbeats *heartbeats // to them and from them
-	membership *membership // of the installation
-	exchange   *exchange   // of records
-	spreading  *spreading  // over the NATS servers
-	lender     *lender     // to other generators
-	handover   *handover   // to other generators, and from them
+	exchange  *exchange  // of records
+	spreading *spreading // over the NATS servers
+	lender    *lender    // to other generators
+	handover  *handover  // to other generators, and from them
 
 	// Serving.
-	alloc                *allocator.Allocator
 	flakes               *flakes
 	segments, snowflakes *service
 	subscriptions        *subscriptions
@@ -65,24 +59,34 @@ type Generator struct {
 	alerts               *alerts // owned by Run
 
 	// For operators.
-	admin   *administration
-	workers *workerAdmin
-	checks  *checks
-	state   *state
+	admin  *administration
+	checks *checks
+	state  *state
+}
+
+// base is what the parts of a generator have in common. Each has an owner of its own.
+type base struct {
+	cfg        *Config
+	phase      *phase
+	link       *link
+	group      *group      // which generators run, and what they can serve
+	heartbeats *heartbeats // to them and from them
+	membership *membership // of the installation
+	alloc      *allocator.Allocator
 }
 
 // New returns a generator that does nothing until Run is called.
 func New(cfg Config) *Generator {
 	embedded := cfg.NATSErr != nil
 	cfg.setDefaults()
+	b := &base{cfg: &cfg, phase: newPhase(), group: newGroup(rand.Text())}
 	g := &Generator{
-		cfg: cfg, log: cfg.Log, made: time.Now(), phase: newPhase(), group: newGroup(rand.Text()), alerts: new(alerts),
-		exchange: new(exchange), spreading: new(spreading), workers: new(workerAdmin),
+		base: b, log: cfg.Log, made: time.Now(), exchange: &exchange{b, make(chan struct{}, maxAsking)},
+		spreading: &spreading{base: b, after: cmp.Or(cfg.spreadAfter, spreadAfter)},
 	}
-	g.heartbeats = &heartbeats{cfg: &g.cfg, changed: make(chan struct{}, 1)}
-	g.membership = &membership{
-		cfg: &g.cfg, phase: g.phase, group: g.group, heartbeats: g.heartbeats, joined: make(chan struct{})}
-	g.link = &link{cfg.Conn, cfg.Log, g.group.away, &g.tasks}
+	b.link = &link{cfg.Conn, cfg.Log, b.group.away, &g.tasks}
+	b.heartbeats = &heartbeats{base: b, spreading: g.spreading, changed: make(chan struct{}, 1)}
+	b.membership = &membership{base: b, joined: make(chan struct{})}
 	g.subscriptions = &subscriptions{conn: cfg.Conn, log: cfg.Log, phase: g.phase}
 	var published func(what string)
 	if cfg.Observer != nil {
@@ -90,14 +94,13 @@ func New(cfg Config) *Generator {
 	}
 	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log, published)
 	g.findings = newFindings(cfg.Node, g.outbox.Publish, g.group)
-	g.flakes = newFlakes(&g.cfg, g.phase, g.link, g.membership, g.group, g.heartbeats, g.findings)
+	g.flakes = newFlakes(b, g.findings)
 
 	// Serving.
-	counts := &counts{cfg: &g.cfg}
-	borrower := &borrower{cfg: &g.cfg, group: g.group, membership: g.membership}
-	gates := &gates{cfg: &g.cfg, away: g.group.away}
+	counts, borrower := &counts{base: b}, &borrower{base: b}
+	gates := &gates{cfg: &cfg, away: g.group.away}
 	g.concealer = newConcealer(cfg.Keys, cfg.Conn, counts.overloaded)
-	g.alloc = allocator.New(allocator.Config{
+	b.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,
 		Format: g.heartbeats.format, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
 		LoadAhead: cfg.LoadAhead, Pace: g.outbox.Pace, Refresh: cfg.Refresh, Leads: g.exchange.leads,
@@ -113,10 +116,8 @@ func New(cfg Config) *Generator {
 		MaxBatch: cfg.MaxBatch, MaxWait: cfg.MaxWait, MaxWaiting: cfg.MaxWaiting, MaxStep: cfg.MaxStep,
 		Outlast: cfg.Outlast,
 	})
-	counts.alloc, borrower.alloc = g.alloc, g.alloc
 	common := &common{
-		cfg: &g.cfg, phase: g.phase, link: g.link, subscriptions: g.subscriptions, group: g.group, gates: gates,
-		membership: g.membership, heartbeats: g.heartbeats, alloc: g.alloc, flakes: g.flakes, borrower: borrower,
+		base: b, subscriptions: g.subscriptions, gates: gates, flakes: g.flakes, borrower: borrower,
 		concealer: g.concealer, counts: counts, requests: &g.requests, moving: g.spreading.moving.Load,
 	}
 	g.segments, g.snowflakes = newSegments(common), newSnowflakes(common)
@@ -125,63 +126,40 @@ func New(cfg Config) *Generator {
 	tags := g.forOperators(counts, gates, embedded)
 
 	// The loops.
-	g.preparation = &preparation{
-		cfg: &g.cfg, phase: g.phase, alloc: g.alloc, membership: g.membership, tags: tags, ready: func() {
-			g.outbox.Publish(g.nodeEvent("started"))
-			signal(g.heartbeats.changed)
-		}}
-	g.learner = &learner{
-		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, flakes: g.flakes, heartbeats: g.heartbeats,
-	}
-	*g.alerts = alerts{cfg: &g.cfg, alloc: g.alloc, findings: g.findings, conditions: g.conditions()}
+	g.preparation = &preparation{base: b, tags: tags, ready: func() {
+		g.outbox.Publish(g.nodeEvent("started"))
+		signal(g.heartbeats.changed)
+	}}
+	g.learner = &learner{b, g.flakes}
+	g.alerts = &alerts{base: b, findings: g.findings, conditions: g.conditions()}
 	return g
 }
 
 // forPeers makes what talks with the other generators.
 func (g *Generator) forPeers(borrower *borrower) {
-	*g.heartbeats = heartbeats{
-		cfg: &g.cfg, link: g.link, group: g.group, membership: g.membership, alloc: g.alloc, flakes: g.flakes,
-		segments: g.segments, snowflakes: g.snowflakes, spreading: g.spreading, changed: g.heartbeats.changed,
-	}
-	*g.exchange = exchange{
-		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
-		alloc: g.alloc, asking: make(chan struct{}, maxAsking),
-	}
-	*g.spreading = spreading{
-		cfg: &g.cfg, phase: g.phase, link: g.link, group: g.group, membership: g.membership, heartbeats: g.heartbeats,
-		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
-		after: cmp.Or(g.cfg.spreadAfter, spreadAfter),
-	}
-	g.lender = &lender{
-		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc,
-		segments: g.segments, snowflakes: g.snowflakes, requests: &g.requests,
-	}
-	g.handover = &handover{
-		cfg: &g.cfg, phase: g.phase, link: g.link, membership: g.membership, alloc: g.alloc, borrower: borrower,
-		offers: g.segments.offers,
-	}
+	h, s := g.heartbeats, g.spreading
+	h.flakes, h.segments, h.snowflakes = g.flakes, g.segments, g.snowflakes
+	s.segments, s.snowflakes, s.requests = g.segments, g.snowflakes, &g.requests
+	g.lender = &lender{g.base, g.segments, g.snowflakes, &g.requests}
+	g.handover = &handover{g.base, borrower, g.segments.offers}
 }
 
 // forOperators makes what operators ask, and what they change. It returns the part that creates tags.
 func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (tags *tagAdmin) {
-	passing := &passing{g.cfg.Conn, g.group, g.membership}
-	*g.workers = workerAdmin{
-		cfg: &g.cfg, flakes: g.flakes, group: g.group, heartbeats: g.heartbeats, findings: g.findings}
-	tags = &tagAdmin{
-		cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, passing: passing, findings: g.findings}
-	losses := &lossAdmin{cfg: &g.cfg, alloc: g.alloc, group: g.group, exchange: g.exchange, workers: g.workers}
-	g.checks = newChecks(&g.cfg, peerKeys{g.cfg.Keys, g.exchange})
-	nodes := &nodeAdmin{g.group, g.heartbeats, g.cfg.Log}
+	passing := &passing{g.base}
+	tags = &tagAdmin{g.base, g.exchange, passing, g.findings}
+	workers := &workerAdmin{g.base, g.flakes, g.findings}
+	losses := &lossAdmin{g.base, g.exchange, workers}
+	g.checks = newChecks(g.cfg, peerKeys{g.cfg.Keys, g.exchange})
 	host, _ := os.Hostname()
 	g.state = &state{
-		cfg: &g.cfg, made: g.made, host: host, embedded: embedded, phase: g.phase, link: g.link,
-		subscriptions: g.subscriptions, alloc: g.alloc, flakes: g.flakes, group: g.group, gates: gates, checks: g.checks,
-		outbox: g.outbox, findings: g.findings, counts: counts, segments: g.segments, snowflakes: g.snowflakes,
+		base: g.base, made: g.made, host: host, embedded: embedded, subscriptions: g.subscriptions, flakes: g.flakes,
+		gates: gates, checks: g.checks, outbox: g.outbox, findings: g.findings, counts: counts,
+		segments: g.segments, snowflakes: g.snowflakes,
 	}
 	g.admin = &administration{
-		cfg: &g.cfg, phase: g.phase, link: g.link, counts: counts, passing: passing, requests: &g.requests,
-		slots:     make(chan struct{}, maxAdmin),
-		endpoints: endpoints(tags, losses, g.workers, nodes, g.state),
+		base: g.base, counts: counts, passing: passing, requests: &g.requests, slots: make(chan struct{}, maxAdmin),
+		endpoints: endpoints(tags, losses, workers, &nodeAdmin{g.base}, g.state),
 	}
 	return tags
 }

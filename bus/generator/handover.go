@@ -57,13 +57,9 @@ type giveReply struct {
 // handover hands IDs over at a stop, and takes over those of peers. Its methods are safe for concurrent use. It has no
 // lock, because it remembers nothing.
 type handover struct {
-	cfg        *Config
-	phase      *phase
-	link       *link
-	membership *membership
-	alloc      *allocator.Allocator
-	borrower   *borrower // knows the peers that can serve
-	offers     func(heartbeat) bool
+	*base
+	borrower *borrower // knows the peers that can serve
+	offers   func(heartbeat) bool
 }
 
 // receives reports whether this generator takes IDs over: it serves, is of the same installation, and knows what

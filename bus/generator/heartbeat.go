@@ -22,11 +22,7 @@ import (
 //
 // The methods are safe for concurrent use. There is no lock.
 type heartbeats struct {
-	cfg                  *Config
-	link                 *link
-	group                *group
-	membership           *membership
-	alloc                *allocator.Allocator
+	*base
 	flakes               *flakes
 	segments, snowflakes *service
 	spreading            *spreading

@@ -26,11 +26,7 @@ type Identity struct {
 //	peers     checkRival: of each heartbeat
 //	outbox    openEvents
 type membership struct {
-	cfg        *Config
-	phase      *phase
-	group      *group
-	heartbeats *heartbeats
-
+	*base
 	identity atomic.Pointer[Identity] // nil: not joined yet
 	joined   chan struct{}            // closed when identity is known
 }

@@ -19,12 +19,8 @@ const learnPatience = 30 * time.Second
 //
 // It has no lock: run owns what it remembers.
 type learner struct {
-	cfg        *Config
-	phase      *phase
-	link       *link
-	group      *group
-	flakes     *flakes
-	heartbeats *heartbeats
+	*base
+	flakes *flakes
 }
 
 // run looks until the context is done. It waits for nothing.

@@ -24,11 +24,7 @@ var errLacks = fmt.Errorf("%w: this generator has too few in memory", allocator.
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type lender struct {
-	cfg                  *Config
-	phase                *phase
-	link                 *link
-	membership           *membership
-	alloc                *allocator.Allocator
+	*base
 	segments, snowflakes *service
 	requests             *tasks
 }

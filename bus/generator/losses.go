@@ -24,9 +24,7 @@ const mostSilent = 20
 // lossAdmin compares the records with what generators and events know, for operators who lost some. Its methods are
 // safe for concurrent use. It has no lock, because it remembers nothing.
 type lossAdmin struct {
-	cfg      *Config
-	alloc    *allocator.Allocator
-	group    *group
+	*base
 	exchange *exchange
 	workers  *workerAdmin
 }
@@ -35,7 +33,7 @@ type lossAdmin struct {
 func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
 	page := admin.KnownPage{Node: l.cfg.Node, Tags: []admin.KnownTag{}}
 	// A generator that waits for JetStream has not joined yet, and its data folder says which one.
-	page.Installation = cmp.Or(l.exchange.membership.installation(), l.cfg.Installation)
+	page.Installation = cmp.Or(l.membership.installation(), l.cfg.Installation)
 	var names []string
 	l.cfg.Index.Each(func(tag string, end int64) {
 		if end > 1 && tag > req.After {
@@ -70,10 +68,10 @@ func (l *lossAdmin) missing(ctx context.Context, _ struct{}) (missing admin.Miss
 // find returns all missing tags, and what is known.
 func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k audit.Knowledge, err error) {
 	missing = []admin.MissingTag{}
-	if err := l.exchange.heartbeats.hearPeers(ctx); err != nil {
+	if err := l.heartbeats.hearPeers(ctx); err != nil {
 		return missing, k, err
 	}
-	k, err = audit.Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.exchange.membership.installation())
+	k, err = audit.Gather(ctx, admin.NewClient(l.cfg.Conn), l.cfg.JS, l.membership.installation())
 	if err != nil {
 		return missing, k, err
 	}

@@ -20,11 +20,7 @@ const passTries = 3
 // passing passes an administrative request on to peers, because any generator may get one, and its store or its
 // registry may be unavailable only here. It does so unless something may have been written. A peer never passes it on.
 // Its methods are safe for concurrent use.
-type passing struct {
-	conn       *nats.Conn
-	group      *group
-	membership *membership
-}
+type passing struct{ *base }
 
 // isAway reports whether an error says that the store or the registry is unavailable, and that nothing was written.
 func isAway(e *bus.Error) bool { return e.Reason == bus.StoreUnavailable || e.Reason == bus.NoWorkerID }
@@ -39,7 +35,7 @@ func (p *passing) pass(ctx context.Context, e adminEndpoint, body []byte, failur
 		msg := nats.NewMsg(wire.SubjectAdmin + "." + b.ID + "." + e.name())
 		msg.Header.Set(wire.HeaderTimeout, strconv.FormatInt(time.Until(end).Milliseconds(), 10))
 		msg.Data = body
-		answer, err := p.conn.RequestMsgWithContext(ctx, msg)
+		answer, err := p.cfg.Conn.RequestMsgWithContext(ctx, msg)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders): // it has stopped
 			continue

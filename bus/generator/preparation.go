@@ -27,12 +27,9 @@ const (
 //	├── retry   tags.ensureAll, while the allocator runs: it knows by its watch which tags there are
 //	└── allocator.Run
 type preparation struct {
-	cfg        *Config
-	phase      *phase
-	alloc      *allocator.Allocator
-	membership *membership
-	tags       *tagAdmin
-	ready      func() // called when all is prepared
+	*base
+	tags  *tagAdmin
+	ready func() // called when all is prepared
 }
 
 // run prepares, and refills until the context is done.

@@ -52,15 +52,9 @@ type service struct {
 
 // common is what both services use. Each part has an owner of its own.
 type common struct {
-	cfg           *Config
-	phase         *phase
-	link          *link
+	*base
 	subscriptions *subscriptions
-	group         *group
 	gates         *gates
-	membership    *membership
-	heartbeats    *heartbeats
-	alloc         *allocator.Allocator
 	flakes        *flakes
 	borrower      *borrower
 	concealer     *concealer

@@ -26,31 +26,26 @@ import (
 // Its methods are safe for concurrent use. It has no lock.
 type flakes struct {
 	*snowflake.Generator
-	cfg        *Config
-	phase      *phase
-	link       *link
-	membership *membership
+	*base
 }
 
 // newFlakes returns the generator of snowflakes.
-func newFlakes(
-	cfg *Config, p *phase, l *link, m *membership, group *group, h *heartbeats, findings *findings,
-) *flakes {
-	f := &flakes{cfg: cfg, phase: p, link: l, membership: m}
+func newFlakes(b *base, findings *findings) *flakes {
+	f, cfg, group := &flakes{base: b}, b.cfg, b.group
 	c := cfg.Snowflake
 	c.Node, c.Log = cfg.Node, cfg.Log
 	c.MaxBatch, c.MaxWait, c.MaxWaiting = cfg.MaxBatch, cfg.MaxWait, cfg.MaxWaiting
-	c.Registry = joinedRegistry{c.Registry, m.joined}
+	c.Registry = joinedRegistry{c.Registry, b.membership.joined}
 	c.HeldByPeerLately = func(worker int64) bool { return group.claimed(time.Now(), worker) }
 	c.HeldByPeer = func(worker int64) bool { return group.held(time.Now(), worker) }
-	c.PeersKnown = func() bool { return h.peersKnown(time.Now()) }
+	c.PeersKnown = func() bool { return b.heartbeats.peersKnown(time.Now()) }
 	c.PeerClocks = f.peerClocks
 	c.Notify = func(e snowflake.Event) {
 		findings.publish(snowflakeEvent(cfg.Node, cfg.RegistryKind, e))
 		if lost, ok := e.(snowflake.WorkerLost); ok {
 			group.claimLost(time.Now(), lost.Worker)
 		}
-		signal(h.changed) // the heartbeat says which worker is held
+		signal(b.heartbeats.changed) // the heartbeat says which worker is held
 	}
 	f.Generator = snowflake.New(c)
 	return f

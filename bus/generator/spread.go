@@ -64,12 +64,7 @@ type place struct {
 //	│   └── move         of this generator, in a goroutine
 //	└── err              all use one server
 type spreading struct {
-	cfg                  *Config
-	phase                *phase
-	link                 *link
-	group                *group
-	membership           *membership
-	heartbeats           *heartbeats
+	*base
 	segments, snowflakes *service
 	requests             *tasks // the accepted ones
 

@@ -36,7 +36,8 @@ func TestWhoMoves(t *testing.T) {
 		"the last one that was lost": {"Aa Bb*20, Aa*31", "", "", ""},
 	} {
 		for _, self := range []string{"A", "B", "C"} {
-			s, now := spreading{after: spreadAfter, group: newGroup(self), link: &link{conn: new(nats.Conn)}}, time.Unix(0, 0)
+			b := &base{group: newGroup(self), link: &link{conn: new(nats.Conn)}}
+			s, now := spreading{base: b, after: spreadAfter}, time.Unix(0, 0)
 			var own string
 			var load map[string]int
 			for row := range strings.SplitSeq(c.rows, ", ") {

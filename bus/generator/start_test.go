@@ -16,7 +16,7 @@ func TestRetryIsLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		p := &preparation{cfg: &Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, phase: newPhase()}
+		p := &preparation{base: &base{cfg: &Config{Log: slog.New(slog.NewTextHandler(&log, nil))}, phase: newPhase()}}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		_ = p.retry(ctx, func(context.Context) error { return errors.New("the password is wrong") })

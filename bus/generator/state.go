@@ -33,17 +33,13 @@ const (
 
 // state says how the generator is. It only reads what the other parts own. Its methods are safe for concurrent use.
 type state struct {
-	cfg      *Config
+	*base
 	made     time.Time
 	host     string // for people; empty if the machine has no name
 	embedded bool   // the NATS server runs in this process
 
-	phase                *phase
-	link                 *link
 	subscriptions        *subscriptions
-	alloc                *allocator.Allocator
 	flakes               *flakes
-	group                *group
 	gates                *gates
 	checks               *checks
 	outbox               *outbox.Outbox

@@ -26,9 +26,7 @@ const eventsPatience = time.Second
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type tagAdmin struct {
-	cfg      *Config
-	alloc    *allocator.Allocator
-	group    *group
+	*base
 	exchange *exchange
 	passing  *passing
 	findings *findings

@@ -23,11 +23,9 @@ const (
 // workerAdmin does what operators ask of workers. Its methods are safe for concurrent use. It has no lock, because it
 // remembers nothing.
 type workerAdmin struct {
-	cfg        *Config
-	flakes     *flakes
-	group      *group
-	heartbeats *heartbeats
-	findings   *findings
+	*base
+	flakes   *flakes
+	findings *findings
 }
 
 func (w *workerAdmin) list(ctx context.Context, req admin.WorkersRequest) (admin.WorkersPage, error) {
