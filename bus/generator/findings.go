@@ -29,9 +29,8 @@ const (
 //
 // Its methods are safe for concurrent use. They call nothing under the lock.
 type findings struct {
-	node  string
-	send  func(*nats.Msg) // queues an event
-	peers *group          // knows which generators are lost
+	node string
+	send func(*nats.Msg) // queues an event
 
 	mu   sync.Mutex
 	open map[about]opened
@@ -47,8 +46,8 @@ type opened struct {
 	body     any // of the alert; nil: there is none
 }
 
-func newFindings(node string, send func(*nats.Msg), peers *group) *findings {
-	return &findings{node: node, send: send, peers: peers, open: make(map[about]opened)}
+func newFindings(node string, send func(*nats.Msg)) *findings {
+	return &findings{node: node, send: send, open: make(map[about]opened)}
 }
 
 // publish publishes an event. An alert opens a finding, and its end closes it.
@@ -107,14 +106,15 @@ func (f *findings) ending() map[string]events.Ending {
 	return tags
 }
 
-// list returns what is wrong, the worst first. lasts is after how many seconds the first failing tag has no IDs.
-func (f *findings) list(now time.Time, lasts float64) []admin.Finding {
+// list returns what is wrong, the worst first. lasts is after how many seconds the first failing tag has no IDs. count
+// is how many generators are lost, and lost are the latest of them.
+func (f *findings) list(lasts float64, count int, lost []admin.LostNode) []admin.Finding {
 	bundles := f.bundles()
 	found := make([]admin.Finding, 0, len(bundles))
 	for kind, b := range bundles {
 		found = append(found, b.finding(kind, lasts))
 	}
-	if count, lost := f.peers.lostNodes(now); count > 0 {
+	if count > 0 {
 		found = append(found, lostFinding(count, lost))
 	}
 	slices.SortFunc(found, admin.Finding.Compare)

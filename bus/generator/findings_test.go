@@ -55,7 +55,7 @@ func TestFindings(t *testing.T) {
 		"a clock that goes on": {[]any{snowflake.ClockBackwards{Worker: 7, Action: snowflake.Waited},
 			snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeBackwards}}, nil},
 	} {
-		f := newFindings("n", func(*nats.Msg) {}, newGroup(""))
+		f := newFindings("n", func(*nats.Msg) {})
 		for _, e := range c.raised {
 			switch e := e.(type) {
 			case away:
@@ -67,7 +67,7 @@ func TestFindings(t *testing.T) {
 			}
 		}
 		var got []string
-		for _, found := range f.list(time.Now(), 100) {
+		for _, found := range f.list(100, 0, nil) {
 			of := strings.Join(append(slices.Clone(found.Keys), fmt.Sprint(found.Count)), " ")
 			got = append(got, fmt.Sprintf("%s %s %s: %s", found.Severity, found.Kind, of, found.Message))
 			if found.Do == "" || found.Since.IsZero() {
@@ -88,7 +88,7 @@ func TestFindings(t *testing.T) {
 // Whatever fails, the state stays small.
 func TestFindingsAreBounded(t *testing.T) {
 	t.Parallel()
-	f := newFindings("n", func(*nats.Msg) {}, newGroup(""))
+	f := newFindings("n", func(*nats.Msg) {})
 	long := strings.Repeat("x", 1000)
 	for kind := range kinds {
 		f.set(time.Now(), kind, "n", errors.New(long))
@@ -96,7 +96,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	for i := range maxOpen + 10 {
 		f.publish(allocatorEvent("n", "kv", allocator.Starved{Tag: fmt.Sprint(i)}))
 	}
-	list := f.list(time.Now(), math.Inf(1))
+	list := f.list(math.Inf(1), 0, nil)
 	if size := len(wire.Encode(list)); len(list) != maxFindings || len(f.open) != maxOpen || size > 8<<10 {
 		t.Errorf("%d findings of %d episodes, %d bytes", len(list), len(f.open), size)
 	}

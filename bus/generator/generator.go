@@ -87,13 +87,13 @@ func New(cfg Config) *Generator {
 	b.link = &link{cfg.Conn, cfg.Log, b.group.away, &g.tasks}
 	b.heartbeats = &heartbeats{base: b, spreading: g.spreading, changed: make(chan struct{}, 1)}
 	b.membership = &membership{base: b, joined: make(chan struct{})}
-	g.subscriptions = &subscriptions{conn: cfg.Conn, log: cfg.Log, phase: g.phase}
+	g.subscriptions = &subscriptions{base: b}
 	var published func(what string)
 	if cfg.Observer != nil {
 		published = cfg.Observer.EventPublished
 	}
 	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log, published)
-	g.findings = newFindings(cfg.Node, g.outbox.Publish, g.group)
+	g.findings = newFindings(cfg.Node, g.outbox.Publish)
 	g.flakes = newFlakes(b, g.findings)
 
 	// Serving.

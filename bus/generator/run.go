@@ -26,8 +26,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
 	r.events = background(g.outbox.Run)
-	alerts := &lostAlerts{node: g.cfg.Node, js: g.cfg.JS, observer: g.cfg.Observer, log: g.log, group: g.group}
-	r.lost = background(alerts.run)
+	r.lost = background((&lostAlerts{base: g.base}).run)
 	r.checks = background(g.checks.run)
 	r.away = background(func(ctx context.Context) { g.learner.run(ctx, connected) })
 	r.segments, r.snowflakes = background(g.segments.queue.run), background(g.snowflakes.queue.run)

@@ -119,6 +119,7 @@ func (s *state) storeErr() error {
 func (s *state) whole() admin.State {
 	now := time.Now()
 	failing, totals, flakes := s.alloc.Failing(), s.alloc.Totals(endingTags), s.flakes.State()
+	lost, nodes := s.group.lostNodes(now)
 	is := admin.State{
 		Node: s.cfg.Node, Version: wire.Version(), Address: s.cfg.Conn.ConnectedUrlRedacted(),
 		Server: s.cfg.Conn.ConnectedServerName(), Host: s.host, Embedded: s.embedded, HTTP: s.cfg.Describe["http"],
@@ -128,11 +129,11 @@ func (s *state) whole() admin.State {
 			Requests: s.counts.requests.Load(), IDs: s.counts.ids.Load(), Borrowed: s.counts.borrowed.Load(),
 			Overloads: s.counts.overloads.Load(), Errors: s.counts.refusals(),
 			Waiting: s.alloc.Waiting() + int64(flakes.Waiting) + s.gates.waiting.Load(),
-			Tags:    s.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags,
+			Tags:    s.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags, Lost: lost,
 			EventsQueued: s.outbox.Waiting(), EventsDropped: s.outbox.Dropped(),
 			StoreErrors: s.alloc.Failures(),
 		},
-		Busiest: []admin.Buffer{}, Findings: s.findings.list(now, totals.Lasts),
+		Busiest: []admin.Buffer{}, Lost: nodes, Findings: s.findings.list(totals.Lasts, lost, nodes),
 	}
 	if !math.IsInf(totals.Lasts, 1) { // infinity is no JSON
 		is.FailingLasts = &totals.Lasts
@@ -146,7 +147,6 @@ func (s *state) whole() admin.State {
 	if offset, ok := s.group.offset(now); ok {
 		is.Clock.OffsetMS = &offset
 	}
-	is.Counts.Lost, is.Lost = s.group.lostNodes(now)
 	for _, v := range s.alloc.Busiest(busiestTags) {
 		b := buffer(v)
 		b.Error, b.Rules = "", admin.TagRules{} // the state must stay small; leaf.admin.buffers has them

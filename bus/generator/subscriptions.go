@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
@@ -15,17 +14,15 @@ import (
 
 // subscriptions is whether NATS has refused one since the generator serves. Its methods are safe for concurrent use.
 type subscriptions struct {
-	conn    *nats.Conn
-	log     *slog.Logger
-	phase   *phase
+	*base
 	refused atomic.Pointer[error] // nil: none is
 }
 
 // watch ends the start if NATS refuses a subscription. Later the generator is not ready, until it connects again:
 // nats.go keeps the subscription as if it were there, but no message comes.
 func (s *subscriptions) watch() {
-	onError, onReconnect := s.conn.ErrorHandler(), s.conn.ReconnectHandler()
-	s.conn.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+	onError, onReconnect := s.cfg.Conn.ErrorHandler(), s.cfg.Conn.ReconnectHandler()
+	s.cfg.Conn.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
 		if onError != nil {
 			onError(nc, sub, err)
 		}
@@ -35,11 +32,11 @@ func (s *subscriptions) watch() {
 		case !s.phase.serving.Load():
 			s.phase.fail(why)
 		case s.refused.Swap(&why) == nil:
-			s.log.Error("this generator is not ready any more", "error", why)
+			s.cfg.Log.Error("this generator is not ready any more", "error", why)
 		}
 	})
 	// nats.go calls it after the errors of the last connection, and before those of the next.
-	s.conn.SetReconnectHandler(func(nc *nats.Conn) {
+	s.cfg.Conn.SetReconnectHandler(func(nc *nats.Conn) {
 		s.refused.Store(nil)
 		if onReconnect != nil {
 			onReconnect(nc)

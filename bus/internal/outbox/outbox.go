@@ -62,8 +62,8 @@ type Outbox struct {
 	first  *nats.Msg // of the next batch; nil: the queue has it
 }
 
-// New returns an outbox that publishes nothing until Run is called. open makes sure that the stream exists. published is
-// called with the type of each event that is queued; nil: nothing is.
+// New returns an outbox that publishes nothing until Run is called. open makes sure that the stream exists. published
+// is called with the type of each event that is queued; nil: nothing is.
 func New(
 	js jetstream.JetStream, open func(context.Context) error, log *slog.Logger, published func(what string),
 ) *Outbox {
