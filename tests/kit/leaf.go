@@ -213,7 +213,8 @@ func (g *Generator) AwaitReady(kinds ...string) {
 	if !slices.ContainsFunc(kinds, func(kind string) bool { return strings.Contains(g.Waiting, kind) }) {
 		return
 	}
-	nc := Connect(g.tb, g.URL, nats.UserInfo(g.argument("--user"), g.argument("--password")))
+	nc := Connect(g.tb, g.URL, nats.UserInfo(g.argument("--user"), g.argument("--password")),
+		nats.CustomInboxPrefix("leaf.internal.inbox.ready")) // that of a generator's user, who may have no other one
 	defer nc.Close()
 	testkit.Eventually(g.tb, fmt.Sprintf("%s gives %v", g.Node, kinds), func() bool {
 		return slices.ContainsFunc(States(nc), func(s State) bool {
