@@ -147,7 +147,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name: "limit-not-applied",
 		why:  "The last range of a tag may pass its limit, so callers get IDs above it.",
 		edits: []edit{
-			{"allocator/claims.go", "min(max(p.n, s.Step), left/leftShare)", "max(p.n, s.Step, left/math.MaxInt64)"},
+			{"allocator/claims.go", "min(max(p.n, s.Step), left/leftShare)", "max(p.n, s.Step, left-left)"},
 			{"allocator/record.go", "	c.Last = min(c.Last, t.end()-1)\n", ""},
 			{"allocator/buffer.go", "max(s.Next, b.floor), min(s.Last, end-1)", "max(s.Next, b.floor), max(s.Last, end-end)"},
 		},
