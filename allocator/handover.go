@@ -136,8 +136,8 @@ func (a *handover) room(ctx context.Context, tag string) *buffer {
 }
 
 // Accept takes what another generator hands over into memory, and returns how many IDs that are. They have left its
-// memory, so room is made again: what an operator changed meanwhile is in force here. First the IDs are in use for good:
-// in the marks. Then they are compared with what is in memory, and with what operators have set.
+// memory, so room is made again: what an operator changed meanwhile is in force here. First the IDs are in use for
+// good: in the marks. Then they are compared with what is in memory, and with what operators have set.
 func (a *handover) Accept(ctx context.Context, gifts []Gift) (n int64) {
 	tags := make([]string, len(gifts))
 	for i, g := range gifts {

@@ -86,7 +86,7 @@ func TestStrictProbeBackwards(t *testing.T) {
 	}
 }
 
-// deafened are records of which the watch may tell nothing.
+// deafened is a store. While deaf is set, its watch reports nothing.
 type deafened struct {
 	*store
 	deaf atomic.Bool

@@ -42,7 +42,7 @@ func (l *latest) readOn(ctx context.Context) error {
 		return err
 	}
 	has := stream.CachedInfo().State
-	if has.LastSeq < l.read { // it was lost, and made anew
+	if has.LastSeq < l.read { // it was lost, and made again
 		l.events, l.read = nil, 0
 	}
 	for next := max(l.read+1, has.FirstSeq, max(has.LastSeq, maxShown)-maxShown+1); next <= has.LastSeq; next++ {

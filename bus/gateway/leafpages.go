@@ -55,12 +55,12 @@ func serveLeaf(ask func(ctx context.Context, after string) leafPage) http.Handle
 	}
 }
 
-// cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next ID, the first ID after
-// it, and its step.
+// cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next ID, the first ID
+// after it, and its step.
 func (v *views) cachePage(ctx context.Context, after string) leafPage {
 	held, err := v.c.Buffers(ctx, admin.PageRequest{After: after, Limit: leafRows})
-	page := leafPage{Title: "Leaf: cache", Head: []string{"name", "init", "next", "pos", "value0", "max0", "step0", "value1",
-		"max1", "step1"}}
+	page := leafPage{Title: "Leaf: cache", Head: []string{
+		"name", "init", "next", "pos", "value0", "max0", "step0", "value1", "max1", "step1"}}
 	own := v.g.State().Node
 	page.err = cmp.Or(err, errors.New("this generator does not answer over NATS"))
 	for _, of := range held {

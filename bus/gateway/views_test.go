@@ -161,7 +161,7 @@ func alertMessage(subject, id string, after time.Duration, body string) *nats.Ms
 	return msg
 }
 
-// The page shows the latest events of the stream, each once, also of a stream that was made anew.
+// The page shows the latest events of the stream, each once, also of a stream that was made again.
 func TestLatestEvents(t *testing.T) {
 	t.Parallel()
 	g := bustest.Start(t, "order")

@@ -65,7 +65,8 @@ contradictions and --taken.`,
 		}
 		return err
 	}
-	cmd.Flags().StringVar(&taken, "taken", "", "also check the IDs in `FILE`, which callers got, as leaf get --ranges prints them")
+	cmd.Flags().StringVar(&taken, "taken", "",
+		"also check the IDs in `FILE`, which callers got, as leaf get --ranges prints them")
 	return cmd
 }
 

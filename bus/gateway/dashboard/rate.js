@@ -13,8 +13,8 @@ class Meters {
   add(readings, at = performance.now()) {
     for (const [key, counter] of readings) {
       const before = this.#readings.get(key) ?? [];
-      const anew = counter < before.at(-1)?.counter; // the generator was restarted
-      const kept = anew ? [] : before.filter((reading) => reading.at >= at - this.#window);
+      const restarted = counter < before.at(-1)?.counter;
+      const kept = restarted ? [] : before.filter((reading) => reading.at >= at - this.#window);
       this.#readings.set(key, [...kept, { counter, at }]);
     }
     for (const [key, readings] of this.#readings) if (readings.at(-1).at < at - forgotten) this.#readings.delete(key);
@@ -33,7 +33,7 @@ class Meters {
   }
 }
 
-const steady = 0.2; // by which part a rate may differ before a list is ordered anew
+const steady = 0.2; // by which part a rate may differ before a list is ordered again
 const keyOf = (tag, node) => `${tag}\n${node}`;
 
 /** TagRates measures how many IDs of a tag each generator hands out in a second. */
