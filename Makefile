@@ -41,6 +41,8 @@ deps:
 # Not the packages whose tests start processes. Go's cache skips what has not changed.
 check: ## tests that start no process, without the race detector (half a minute, later only what changed)
 	@LEAF_TEST_WORLDS=300 $(GO) test -vet=off -p 4 $$($(GO) list ./... | grep -vE 'leafbus/(tests|cmd|schema|snowflake/zookeeper)(/|$$)')
+# Whether the edits of all mutations still fit the code; what they break is for `make mutations`.
+	@$(GO) test -tags mutations -short -vet=off -count=1 -p 4 -run TestMutations $(MUTATED)
 
 # Never from the cache: it does not know that tests run the program. The packages of the library have the race detector,
 # except one of pure functions. The program that those below tests run has not: half of their time would be its start. Most

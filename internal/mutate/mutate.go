@@ -35,7 +35,7 @@ const says = `(?m)^\s+\w+\.go:\d+: (.*)|^(panic: .*)`
 // Run demands that the test by, a pattern, fails with the edits. By default it is that of the
 // Runner. It changes no file, because go test reads the edited ones through an overlay. So the
 // mutations run side by side, as many as the flag -parallel says: give each a subtest of its
-// own. Edits that no longer fit the code are reported at once.
+// own. Edits that no longer fit the code are reported at once; with the flag -short that is all.
 func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
 	t.Helper()
 	pattern := says
@@ -43,6 +43,9 @@ func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
 		by, pattern = r.By, cmp.Or(r.Says, says)
 	}
 	edited := overlay(t, edits)
+	if testing.Short() {
+		return
+	}
 	t.Parallel()
 	folder := "./" + cmp.Or(r.Package, filepath.Dir(edits[0][0]))
 	command := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=3m", "-run", anchored(by), folder)
