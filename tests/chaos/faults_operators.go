@@ -47,14 +47,21 @@ var operatorFaults = []*fault{
 		harms: byOperators, strike: changeTags,
 	},
 	{
-		// Embedded servers only: a joined one that is behind may answer the generator that returns.
+		// Embedded servers only: a joined one that is behind may answer the generator that returns. The leader of the
+		// tags is spared, else they have none when the generator asks for what it missed.
 		name: "op-frozen", about: "max_id is moved up while a generator stands still", weight: 1, servers: "embedded",
 		harms: byOperators,
 		strike: func(s *strike) {
+			s.leader()
 			m := s.machine()
 			for range 2 + s.IntN(3) {
-				thawed := s.froze(m, s.between(4*time.Second, 7*time.Second))
-				s.anySubject().floor(1 + s.Int64N(5000))
+				t := s.anySubject()
+				r, ok := s.record(t.tag) // in time: while the generator stands still, it may be the one that is asked
+				if !ok {
+					return
+				}
+				thawed := s.froze(m, s.between(6*time.Second, 9*time.Second))
+				t.floor(int64(r.MaxID) + 20_000 + s.Int64N(5000))
 				<-thawed
 				s.last(0, time.Second)
 			}
@@ -139,7 +146,9 @@ func limitTag(s *strike) {
 func changeTags(s *strike) {
 	for range 2 + s.IntN(4) {
 		if t := s.anySubject(); t.order == strict || s.IntN(3) > 0 { // a strict tag has no step
-			t.floor(1 + s.Int64N(5000))
+			if r, ok := s.record(t.tag); ok {
+				t.floor(int64(r.MaxID) + 1 + s.Int64N(5000))
+			}
 		} else {
 			step := fmt.Sprint(10 + s.IntN(200))
 			s.command(change{args: always("tag", "set", t.tag, "--step", step, "--description", s.name)})

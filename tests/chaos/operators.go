@@ -247,13 +247,16 @@ func (t *subject) unlimit() {
 	t.s.command(change{args: t.set([]string{"tag", "set", t.tag, "--limit", "none"}, "limit: none")})
 }
 
-// floor moves max_id up by so many IDs, from where it is at each attempt.
-func (t *subject) floor(up int64) {
-	var first int64
+// floor moves max_id up to first, or at a later attempt above what callers have meanwhile.
+func (t *subject) floor(first int64) {
+	again := false
 	t.s.command(change{
 		args: func() []string {
-			r, _ := t.s.record(t.tag)
-			first = int64(r.MaxID) + up
+			if again {
+				r, _ := t.s.record(t.tag)
+				first = max(first, int64(r.MaxID)+5000)
+			}
+			again = true
 			return []string{"tag", "set", t.tag, "--max-id", fmt.Sprint(first)}
 		},
 		demand: func(_ kit.Result, at time.Time) { t.s.judge.Floor(t.tag, first, at) },
