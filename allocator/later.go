@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Later is a request whose answer comes later: the one way to wait for IDs, of a segment, of snowflakes, or of a gate.
+// Later is a request whose answer comes later: the one way to wait for IDs, of a segment or of snowflakes.
 //
-//	the owner of a queue    Begin → the queue → EndLocked → Announce, without the lock; or End
+//	the owner of a queue    Begin → the queue → EndLocked → Announce, without the lock
 //	who made the request    Then, or else Wait; and Withdraw or Cancel
 //
 // The owner's lock guards what is not constant, until the request has ended.
@@ -100,19 +100,6 @@ func (l *Later) Cancel(why error) bool {
 		l.Announce()
 	}
 	return waited
-}
-
-// End is EndLocked and Announce for an owner without a queue. A request that has ended already stays as it is.
-func (l *Later) End(ranges []Range, err error) {
-	l.lock.Lock()
-	waited := !l.ended
-	if waited {
-		l.EndLocked(ranges, err)
-	}
-	l.lock.Unlock()
-	if waited {
-		l.Announce()
-	}
 }
 
 // EndLocked ends the wait, with the IDs or an error. Announce must follow.

@@ -103,7 +103,7 @@ func (d *administration) heard(msg *nats.Msg) {
 	case i >= 0 && d.phase.serving.Load():
 		d.start(d.endpoints[i], msg, true)
 	case answerable(msg.Reply):
-		d.refuse(msg.Reply, newAnswer(AdminKind, NATS), d.named(errNotYet))
+		d.refuse(msg.Reply, newAnswer(AdminKind, NATS, ""), d.named(errNotYet))
 	}
 }
 
@@ -112,7 +112,7 @@ func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
 	if !answerable(msg.Reply) {
 		return
 	}
-	a := newAnswer(AdminKind, NATS)
+	a := newAnswer(AdminKind, NATS, "")
 	end, err := d.end(e, msg.Header, a.begun)
 	if err != nil {
 		d.refuse(msg.Reply, a, d.named(err))

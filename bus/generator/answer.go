@@ -67,8 +67,8 @@ type Answer struct {
 const Canceled bus.Reason = "canceled"
 
 // newAnswer begins the account of a request.
-func newAnswer(kind Kind, transport Transport) Answer {
-	return Answer{Kind: kind, Transport: transport, begun: time.Now()}
+func newAnswer(kind Kind, transport Transport, tag string) Answer {
+	return Answer{Kind: kind, Transport: transport, Tag: tag, begun: time.Now()}
 }
 
 // counts counts the answers, and reports them to the observer. Its methods are safe for concurrent use.

@@ -91,7 +91,7 @@ func (l *lesson) shut(now moment) bool {
 //	heartbeats ── send
 //	link.look ── reconnected
 //	learner.run ── tick, next, learned, relearn      next says what to do
-//	services ── isShut, drops, mustReopen, reopened  what becomes of requests; gates ── shutUntil
+//	services ── isShut, drops, mustReopen, reopened  what becomes of requests; await ── shutUntil
 //	others ── settled, missed, steadySince           what can be known of the others
 //	alerts ── staleErr
 type away struct {

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/allocator/opaque"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/snowflake"
@@ -298,49 +297,37 @@ func TestAwaySettles(t *testing.T) {
 	want("2.2 s later", true)
 }
 
-// A request waits at the gate, and then for IDs: for at most MaxWait in all. Of too many, the last are refused.
+// noKeys are those of an installation without opaque tags.
+type noKeys struct{ Keys }
+
+func (noKeys) Known(string) *opaque.Permutation { return nil }
+
+// Requests wait at a gate for at most a second. Of too many, the last are refused.
 func TestHeldBackIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const most = 900 * ms
-		flakes := snowflake.New(snowflake.Config{Layout: snowflake.DefaultLayout(), MaxWait: most})
-		a := newAway()
-		a.begin(at(time.Now()), 0)
-		a.reconnected(at(time.Now()), 1)
-		g := &gates{cfg: &Config{MaxWaiting: 1, MaxWait: most}, away: a}
-		take := func(ctx context.Context) ([]bus.Range, error) { return flakes.Take(ctx, 1) }
-		w, err := g.hold(gateSnowflakes, snowflake.ErrTimedOut, take)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := g.hold(gateSnowflakes, snowflake.ErrTimedOut, take); !errors.Is(err, allocator.ErrOverloaded) {
+		c := borrowing("own")
+		c.cfg.MaxWaiting, c.cfg.Installation, c.cfg.Keys = 1, "own", noKeys{}
+		c.phase, c.requests = newPhase(), new(tasks)
+		c.flakes, c.concealer, c.counts = &flakes{base: c.base}, newConcealer(noKeys{}, nil, nil), &counts{base: c.base}
+		c.phase.serving.Store(true)
+		c.group.away.begin(at(time.Now()), 0)
+		c.group.away.reconnected(at(time.Now()), 1)
+		s, began, first := newSnowflakes(c), time.Now(), make(chan error)
+		go func() {
+			_, err := s.take(t.Context(), "", 1)
+			first <- err
+		}()
+		synctest.Wait()
+		if _, err := s.take(t.Context(), "", 1); toError(err).Reason != bus.Overloaded {
 			t.Errorf("another one: %v", err)
 		}
-		time.AfterFunc(most*9/10, func() { a.learned(at(time.Now()), a.round, theWorker, nil) })
-		began := time.Now()
-		_, err = w.Wait(t.Context())
-		if took := time.Since(began); !errors.Is(err, snowflake.ErrTimedOut) || took != most {
-			t.Errorf("%v after %v, want that it timed out after %v", err, took, most)
+		err := <-first
+		if took := time.Since(began); toError(err).Reason != bus.NoWorkerID || took != gateFor {
+			t.Errorf("%v after %v, want %s after %v", err, took, bus.NoWorkerID, gateFor)
 		}
-		if n := g.waiting.Load(); n != 0 {
-			t.Errorf("%d wait", n)
-		}
-	})
-}
-
-// Snowflakes wait for the worker for at most a second.
-func TestSnowflakesWaitAtMostASecond(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		a := newAway()
-		a.begin(at(time.Now()), 0)
-		time.Sleep(3 * time.Second)
-		began := time.Now()
-		if a.isShut(gateSnowflakes, began); !errors.Is((&gates{away: a}).wait(t.Context(), gateSnowflakes), snowflake.ErrNoWorker) {
-			t.Error("it does not say that there is no worker")
-		}
-		if took := time.Since(began); took != gateFor {
-			t.Errorf("it took %v", took)
+		if synctest.Wait(); s.held.Load() != 0 {
+			t.Errorf("%d wait", s.held.Load())
 		}
 	})
 }

@@ -143,7 +143,8 @@ func (s *service) mayBorrow(a Answer, n int64) bool {
 
 // borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
 // one.
-func (s *service) borrow(a Answer, tag string, n int64) (ranges []bus.Range, ok bool) {
+func (s *service) borrow(a Answer, n int64) (ranges []bus.Range, ok bool) {
+	tag := a.Tag
 	// Else each request would put off the next question, and under load nobody would be asked again.
 	if !s.mayBorrow(a, n) {
 		return nil, false

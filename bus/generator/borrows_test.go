@@ -50,7 +50,7 @@ func borrowing(installation string) *common {
 func TestNextQuestion(t *testing.T) {
 	c, now := borrowing(""), time.Now()
 	c.borrower.note(now, "order", "", 1)
-	_, ok := newSegments(c).borrow(Answer{Tag: "order", begun: now}, "order", 1)
+	_, ok := newSegments(c).borrow(Answer{Tag: "order", begun: now}, 1)
 	if until := c.borrower.of["order"].until; ok || !until.Equal(now.Add(askAgain)) {
 		t.Errorf("the next question is %v after a request", time.Until(until))
 	}

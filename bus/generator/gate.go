@@ -2,13 +2,13 @@ package generator
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -24,58 +24,79 @@ const (
 var errUnchecked = fmt.Errorf("%w: the generator was cut off, and has not checked its worker's record since",
 	snowflake.ErrNoWorker)
 
-// gates let requests wait while one of them is shut:
-//
-//	service.request
-//	└── hold      at most MaxWaiting requests
-//	    └── wait  in a goroutine of the request; then it takes IDs
-//
-// The methods are safe for concurrent use.
-type gates struct {
-	cfg     *Config
-	away    *away
-	waiting atomic.Int64 // requests
-}
-
-// hold lets a request wait until the gate is open, and then calls take: at most MaxWait in all, then its error
-// is timedOut. Snowflakes wait at most gateFor. If most requests wait already, it refuses the request.
-func (w *gates) hold(
-	g gate, timedOut error, take func(context.Context) ([]bus.Range, error),
-) (*allocator.Later, error) {
-	if w.waiting.Add(1) > w.cfg.MaxWaiting {
-		w.waiting.Add(-1)
-		return nil, allocator.ErrOverloaded
-	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), w.cfg.MaxWait, timedOut)
-	end := sync.OnceFunc(func() { cancel(); w.waiting.Add(-1) })
-	later, now := new(allocator.Later), time.Now()
-	later.Begin(new(sync.Mutex), now.Add(borrowSlow), now.Add(w.cfg.MaxWait), func(why error) error {
-		if why == allocator.ErrTimedOut {
-			why = timedOut
-		}
-		end()
-		return why
-	})
-	go func() {
-		var ranges []bus.Range
-		err := w.wait(ctx, g)
-		if err == nil {
-			ranges, err = take(ctx)
-		}
-		end()
-		later.End(ranges, err)
-	}()
-	return later, nil
-}
-
-func (w *gates) wait(ctx context.Context, g gate) error {
+// err is the error of requests for which it did not open in time.
+func (g gate) err() error {
 	if g == gateSnowflakes {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, gateFor, errUnchecked)
-		defer cancel()
+		return errUnchecked
 	}
+	return allocator.ErrTimedOut
+}
+
+// shut returns the gate at which a request must wait. ok is false if it need not.
+func (s *service) shut(a Answer) (g gate, ok bool) {
+	switch {
+	case s.kind == SnowflakeKind:
+		g = gateSnowflakes
+		if a.Transport == NATS { // one over HTTP must not wait for the connection's lock
+			s.link.look()
+		}
+	case a.Transport == HTTP:
+		g = gateHTTP
+	}
+	if !s.group.away.isShut(g, a.begun) {
+		return g, false
+	}
+	if s.kind == SnowflakeKind {
+		return g, s.flakes.noWorker() == nil
+	}
+	return g, idspace.CheckTag(a.Tag) == nil && s.alloc.Order(a.Tag) != allocator.Strict
+}
+
+// begin answers a request. If a gate is shut it waits first: with at most MaxWaiting others, in a goroutine of its own.
+// It returns the error of its answer.
+func (s *service) begin(c call) *bus.Error {
+	g, ok := s.shut(c.Answer)
+	if !ok {
+		return s.answer(c)
+	}
+	c.Waited = true
+	if s.held.Add(1) > s.cfg.MaxWaiting {
+		s.held.Add(-1)
+		return s.refuse(c, allocator.ErrOverloaded)
+	}
+	if !s.requests.start(func() { s.hold(c, g) }) {
+		s.held.Add(-1)
+		return s.refuse(c, allocator.ErrClosed)
+	}
+	return nil
+}
+
+// hold answers a request when its gate opens. It asks others if that takes long, and waits for at most gateFor.
+func (s *service) hold(c call, g gate) {
+	defer s.held.Add(-1)
+	err := s.await(c.ctx, g, borrowSlow)
+	if errors.Is(err, g.err()) {
+		if s.answerBorrowed(c) {
+			return
+		}
+		err = s.await(c.ctx, g, gateFor-borrowSlow)
+	}
+	switch {
+	case err == nil && !s.phase.serving.Load(): // the generator failed while this request waited
+		s.refuse(c, allocator.ErrClosed)
+	case err == nil:
+		s.answer(c)
+	case !s.askOthers(c, err):
+		s.refuse(c, err)
+	}
+}
+
+// await waits until a gate is open, for at most so long.
+func (s *service) await(ctx context.Context, g gate, most time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, g.err())
+	defer cancel()
 	for {
-		changed := w.away.shutUntil(g, at(time.Now()))
+		changed := s.group.away.shutUntil(g, at(time.Now()))
 		if changed == nil {
 			return nil
 		}

@@ -98,7 +98,6 @@ func New(cfg Config) *Generator {
 
 	// Serving.
 	counts, borrower := &counts{base: b}, &borrower{base: b}
-	gates := &gates{cfg: &cfg, away: g.group.away}
 	g.concealer = newConcealer(cfg.Keys, cfg.Conn, counts.overloaded)
 	b.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,
@@ -117,13 +116,13 @@ func New(cfg Config) *Generator {
 		Outlast: cfg.Outlast,
 	})
 	common := &common{
-		base: b, subscriptions: g.subscriptions, gates: gates, flakes: g.flakes, borrower: borrower,
+		base: b, subscriptions: g.subscriptions, flakes: g.flakes, borrower: borrower,
 		concealer: g.concealer, counts: counts, requests: &g.requests, moving: g.spreading.moving.Load,
 	}
 	g.segments, g.snowflakes = newSegments(common), newSnowflakes(common)
 
 	g.forPeers(borrower)
-	tags := g.forOperators(counts, gates, embedded)
+	tags := g.forOperators(counts, embedded)
 
 	// The loops.
 	g.preparation = &preparation{base: b, tags: tags, ready: func() {
@@ -145,7 +144,7 @@ func (g *Generator) forPeers(borrower *borrower) {
 }
 
 // forOperators makes what operators ask, and what they change. It returns the part that creates tags.
-func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (tags *tagAdmin) {
+func (g *Generator) forOperators(counts *counts, embedded bool) (tags *tagAdmin) {
 	passing := &passing{g.base}
 	tags = &tagAdmin{g.base, g.exchange, passing, g.findings}
 	workers := &workerAdmin{g.base, g.flakes, g.findings}
@@ -154,7 +153,7 @@ func (g *Generator) forOperators(counts *counts, gates *gates, embedded bool) (t
 	host, _ := os.Hostname()
 	g.state = &state{
 		base: g.base, made: g.made, host: host, embedded: embedded, subscriptions: g.subscriptions, flakes: g.flakes,
-		gates: gates, checks: g.checks, outbox: g.outbox, findings: g.findings, counts: counts,
+		checks: g.checks, outbox: g.outbox, findings: g.findings, counts: counts,
 		segments: g.segments, snowflakes: g.snowflakes,
 	}
 	g.admin = &administration{

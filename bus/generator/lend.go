@@ -18,9 +18,9 @@ var errLacks = fmt.Errorf("%w: this generator has too few in memory", allocator.
 
 // lender gives IDs to peers that ask for them:
 //
-//	heard              in the callback of the subject take.<run>
-//	├── take           from memory; with a wait it may refill
-//	└── answer         at once, or from a goroutine that waits
+//	heard              in the callback of the subject take.<run>, or in a goroutine if it may wait
+//	├── lend ── take   from memory; with a wait it may refill
+//	└── answer
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type lender struct {
@@ -44,32 +44,42 @@ func (l *lender) heard(msg *nats.Msg) {
 	if req.Tag == "" {
 		s = l.snowflakes
 	}
-	ranges, later, err := l.take(s, req)
-	if later == nil {
-		l.answer(s, req, msg.Reply, ranges, err)
-		return
-	}
-	if req.WaitMS <= 0 {
-		later.Cancel(errLacks)
-	}
-	await := func() {
-		wait := min(time.Duration(req.WaitMS)*time.Millisecond, l.cfg.MaxWait)
-		ctx, cancel := context.WithTimeoutCause(context.Background(), wait, allocator.ErrTimedOut)
-		defer cancel()
-		ranges, err := later.Wait(ctx)
+	answer := func() {
+		ranges, err := l.lend(s, req)
 		l.answer(s, req, msg.Reply, ranges, err)
 	}
-	if req.WaitMS <= 0 || !l.requests.start(await) {
-		await() // nothing waits any more, so this ends at once
+	if req.WaitMS <= 0 || !l.requests.start(answer) {
+		answer() // nothing waits, or not any more, so this ends at once
 	}
 }
 
-// take is what [service.request] is for callers. It never passes a request for a strict tag on again. Before this
-// generator serves, it does not hear its peers. In another installation the tag has other IDs.
-func (l *lender) take(s *service, req takeRequest) ([]bus.Range, *allocator.Later, error) {
+// lend takes IDs. If it may, it waits for them, at a gate too. Before this generator serves, it does not hear its
+// peers. In another installation the tag has other IDs.
+func (l *lender) lend(s *service, req takeRequest) (ranges []bus.Range, err error) {
 	if !l.phase.serving.Load() || req.Installation != l.membership.installation() {
-		return nil, nil, allocator.ErrClosed
+		return nil, allocator.ErrClosed
 	}
+	late := allocator.ErrTimedOut
+	if req.WaitMS <= 0 {
+		late = errLacks
+	}
+	wait := min(time.Duration(req.WaitMS)*time.Millisecond, l.cfg.MaxWait)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), wait, late)
+	defer cancel()
+	if g, shut := s.shut(newAnswer(s.kind, NATS, req.Tag)); shut {
+		if err := s.await(ctx, g, gateFor); err != nil {
+			return nil, err
+		}
+	}
+	ranges, later, err := l.take(s, req)
+	if later != nil {
+		ranges, err = later.Wait(ctx)
+	}
+	return ranges, err
+}
+
+// take is what [service.request] is for callers. It never passes a request for a strict tag on again.
+func (l *lender) take(s *service, req takeRequest) ([]bus.Range, *allocator.Later, error) {
 	if req.Tag != "" && req.WaitMS <= 0 {
 		if left, _ := l.alloc.Has(req.Tag); left < max(req.Count, 1) {
 			return nil, nil, errLacks
@@ -81,7 +91,7 @@ func (l *lender) take(s *service, req takeRequest) ([]bus.Range, *allocator.Late
 		}
 		return nil, &w.Later, nil
 	}
-	return s.request(newAnswer(s.kind, NATS), req.Tag, req.Count)
+	return s.request(req.Tag, req.Count)
 }
 
 // refills reports whether this generator can refill a tag now.

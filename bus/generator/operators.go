@@ -36,7 +36,7 @@ func (g *Generator) decode(r micro.Request) {
 	if !answerable(r.Reply()) {
 		return
 	}
-	a := newAnswer(AdminKind, NATS)
+	a := newAnswer(AdminKind, NATS, "")
 	decoded, err := g.Decode(string(bytes.TrimSpace(r.Data())))
 	if err != nil {
 		g.admin.refuse(r.Reply(), a, err)

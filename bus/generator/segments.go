@@ -2,14 +2,12 @@ package generator
 
 import (
 	"cmp"
-	"context"
 	"strings"
 
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
@@ -17,27 +15,7 @@ import (
 func newSegments(c *common) *service {
 	s := &service{
 		common: c, name: wire.ServiceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
-		request: func(a Answer, tag string, n int64) ([]bus.Range, *allocator.Later, error) {
-			gate := gateHTTP
-			if a.Transport == NATS {
-				gate = gateNATS
-			}
-			if c.group.away.isShut(gate, a.begun) && c.alloc.Order(tag) != allocator.Strict {
-				if err := idspace.CheckTag(tag); err != nil {
-					return nil, nil, err // no tag would ask others for snowflakes
-				}
-				w, err := c.gates.hold(gate, allocator.ErrTimedOut, func(ctx context.Context) ([]bus.Range, error) {
-					if !c.phase.serving.Load() {
-						return nil, allocator.ErrClosed // the generator failed while this request waited
-					}
-					ranges, w, err := c.alloc.Request(nil, tag, n)
-					if w != nil {
-						return w.Wait(ctx)
-					}
-					return ranges, err
-				})
-				return nil, w, err
-			}
+		request: func(tag string, n int64) ([]bus.Range, *allocator.Later, error) {
 			ranges, w, err := c.alloc.Request(nil, tag, n)
 			if w == nil {
 				return ranges, nil, err

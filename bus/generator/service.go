@@ -24,9 +24,9 @@ import (
 //	serve (the loop of the generator)
 //	└── stepAside       opens and closes it
 //	queue.run
-//	└── handle          a request over NATS
-//	    └── begin       answers it, or lets it wait
-//	take ── begin       a request in this process
+//	└── handle ─┐       a request over NATS
+//	take ───────┴ begin a request in this process; it may wait at a gate
+//	└── answer          answers it, lets it wait for its IDs, or asks others
 type service struct {
 	*common
 	name        string
@@ -34,7 +34,7 @@ type service struct {
 	kind        Kind
 	queue       *queue
 	// request takes IDs from memory, or they come later. Only segments have a tag.
-	request func(a Answer, tag string, n int64) ([]bus.Range, *allocator.Later, error)
+	request func(tag string, n int64) ([]bus.Range, *allocator.Later, error)
 	// starting is the error of requests in this process before the generator serves.
 	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
@@ -42,6 +42,7 @@ type service struct {
 	// offers reports whether the peer that sent this heartbeat can. One of another installation has other IDs.
 	offers func(heartbeat) bool
 
+	held      atomic.Int64 // requests that wait at a gate
 	borrowing atomic.Int64 // requests for which others are asked now
 	aside     atomic.Bool  // it has left the queue group, because a peer can serve
 
@@ -54,7 +55,6 @@ type service struct {
 type common struct {
 	*base
 	subscriptions *subscriptions
-	gates         *gates
 	flakes        *flakes
 	borrower      *borrower
 	concealer     *concealer
@@ -148,18 +148,23 @@ type call struct {
 	got   chan<- outcome // gets the answer once, if it came from this process; else nil
 }
 
+// outcome is the answer to a request in this process. err is a *[bus.Error], or the context's.
+type outcome struct {
+	ids []bus.Range
+	err error
+}
+
 // handle answers a request. If memory has the IDs, it answers at once. A request that must
 // wait does not block it, so that one slow tag delays no other. It returns the error of its answer.
 func (s *service) handle(msg *nats.Msg) *bus.Error {
 	if !answerable(msg.Reply) {
 		return nil // no caller would get the IDs
 	}
-	c := call{Answer: newAnswer(s.kind, NATS), ctx: context.Background(), reply: msg.Reply}
+	c := call{Answer: newAnswer(s.kind, NATS, tagOf(msg.Subject)), ctx: context.Background(), reply: msg.Reply}
 	if s.group.away.drops(c.begun) {
 		return nil
 	}
 	var err error
-	c.Tag = tagOf(msg.Subject)
 	if c.req, err = wire.ParseRequest(msg.Data); err != nil {
 		err = badRequest("%v", err)
 	}
@@ -175,9 +180,27 @@ func (s *service) handle(msg *nats.Msg) *bus.Error {
 	return s.begin(c)
 }
 
-// begin answers a request, or lets it wait. It returns the error of its answer.
-func (s *service) begin(c call) *bus.Error {
-	ranges, later, err := s.request(c.Answer, c.Tag, c.req.Count)
+// take takes IDs for a caller in this process, which may wait.
+func (s *service) take(ctx context.Context, tag string, n int64) ([]bus.Range, error) {
+	got := make(chan outcome, 1)
+	c := call{Answer: newAnswer(s.kind, HTTP, tag), req: wire.Request{Count: n}, ctx: ctx, got: got}
+	switch {
+	// Before the generator serves, it does not hear yet what its peers reserve. And a generator that does not belong
+	// here must not serve its buffer.
+	case !s.phase.await(ctx):
+		s.refuse(c, s.starting)
+	case s.concealer.isLarge(tag, n) && s.concealer.full(n):
+		s.refuse(c, allocator.ErrOverloaded)
+	default:
+		s.begin(c)
+	}
+	is := <-got
+	return is.ids, is.err
+}
+
+// answer answers a request, or lets it wait for its IDs. It returns the error of its answer.
+func (s *service) answer(c call) *bus.Error {
+	ranges, later, err := s.request(c.Tag, c.req.Count)
 	switch {
 	case later != nil:
 		s.handleLater(c, later)
@@ -218,7 +241,7 @@ func (s *service) handleLater(c call, later *allocator.Later) {
 			return
 		}
 		s.requests.start(func() {
-			if ranges, ok := s.borrow(c.Answer, c.Tag, c.req.Count); ok && later.Withdraw() {
+			if ranges, ok := s.borrow(c.Answer, c.req.Count); ok && later.Withdraw() {
 				s.counts.borrowed.Add(1)
 				end(ranges, nil)
 			}
@@ -299,20 +322,21 @@ func (s *service) askOthers(c call, err error) bool {
 		return false
 	}
 	return s.requests.start(func() {
-		if ranges, ok := s.borrow(c.Answer, c.Tag, c.req.Count); ok {
-			s.borrowed(c.Tag, c.req.Count)
-			s.succeed(c, ranges)
-		} else {
+		if !s.answerBorrowed(c) {
 			s.refuse(c, err)
 		}
 	})
 }
 
-// borrowed notes that a request which waits no more got IDs of another generator. Its wait in vain took nothing from
-// the quota.
-func (s *service) borrowed(tag string, n int64) {
-	s.counts.borrowed.Add(1)
-	s.alloc.Borrowed(tag, n)
+// answerBorrowed answers a request that does not wait for own IDs with those of another generator, if one has any.
+func (s *service) answerBorrowed(c call) bool {
+	ranges, ok := s.borrow(c.Answer, c.req.Count)
+	if ok {
+		s.counts.borrowed.Add(1)
+		s.alloc.Borrowed(c.Tag, c.req.Count) // it has taken nothing from the quota
+		s.succeed(c, ranges)
+	}
+	return ok
 }
 
 // left reports whether the services have left their queue groups, and all their requests were handled.

@@ -96,22 +96,9 @@ func newSnowflakes(c *common) *service {
 	s := &service{
 		common: c, name: wire.ServiceSnowflake, kind: SnowflakeKind,
 		description: "IDs of a time, a worker and a sequence number",
-		request: func(a Answer, _ string, n int64) ([]bus.Range, *allocator.Later, error) {
+		request: func(_ string, n int64) ([]bus.Range, *allocator.Later, error) {
 			if why := c.flakes.noWorker(); why != nil {
 				return nil, nil, why
-			}
-			if a.Transport == NATS { // one over HTTP must not wait for the connection's lock
-				c.link.look()
-			}
-			if c.group.away.isShut(gateSnowflakes, a.begun) {
-				take := func(ctx context.Context) ([]bus.Range, error) {
-					if why := c.flakes.noWorker(); why != nil {
-						return nil, why
-					}
-					return c.flakes.Take(ctx, n)
-				}
-				w, err := c.gates.hold(gateSnowflakes, snowflake.ErrTimedOut, take)
-				return nil, w, err
 			}
 			ranges, w, err := c.flakes.Request(nil, n)
 			if w == nil {

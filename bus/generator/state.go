@@ -40,7 +40,6 @@ type state struct {
 
 	subscriptions        *subscriptions
 	flakes               *flakes
-	gates                *gates
 	checks               *checks
 	outbox               *outbox.Outbox
 	findings             *findings
@@ -128,7 +127,7 @@ func (s *state) whole() admin.State {
 		Counts: admin.Counts{
 			Requests: s.counts.requests.Load(), IDs: s.counts.ids.Load(), Borrowed: s.counts.borrowed.Load(),
 			Overloads: s.counts.overloads.Load(), Errors: s.counts.refusals(),
-			Waiting: s.alloc.Waiting() + int64(flakes.Waiting) + s.gates.waiting.Load(),
+			Waiting: s.alloc.Waiting() + int64(flakes.Waiting) + s.segments.held.Load() + s.snowflakes.held.Load(),
 			Tags:    s.alloc.Tags(), States: totals.States, Left: totals.Left, Failing: failing.Tags, Lost: lost,
 			EventsQueued: s.outbox.Waiting(), EventsDropped: s.outbox.Dropped(),
 			StoreErrors: s.alloc.Failures(),
