@@ -3,6 +3,7 @@ package generator
 import (
 	"cmp"
 	"encoding/json"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ type heartbeat struct {
 	Aside     bool   `json:"aside,omitempty"`  // it has left one of the two, because another generator can answer
 	Server    string `json:"server,omitempty"` // the ID of its NATS server; empty: it is not connected
 	Stays     bool   `json:"stays,omitempty"`  // it cannot move to another NATS server now
-	// Worker is the one that it holds, Lost are those that it has just lost.
+	// Worker is the one that it holds, Lost are those that it lost within claimExpires.
 	Worker *int64  `json:"worker,omitempty"`
 	Lost   []int64 `json:"lost,omitempty"`
 	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
@@ -48,7 +49,7 @@ type heartbeat struct {
 	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good.
 	Forgotten string     `json:"forgotten,omitempty"`
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat
-	LostNodes []lostPeer `json:"lost_nodes,omitempty"` // the nodes that operators see as lost, at most maxLostShown
+	LostNodes []lostNode `json:"lost_nodes,omitempty"` // the nodes that operators see as lost, at most maxLostShown
 	UnixMS    int64      `json:"unix_ms"`              // its clock
 	Number    uint64     `json:"number"`               // of this run's heartbeats, from 1
 	// Witness is the installation that its data folder names, before it has joined one.
@@ -56,44 +57,42 @@ type heartbeat struct {
 	Identity
 }
 
-// group knows the peers: the other generators that are running. A peer is lost if its heartbeats
-// stop without a last one. Its methods take the time and are safe for concurrent use. They lock lost and away, which
-// never lock the group.
+// group knows the peers: the other generators that were heard. Its methods take the time and are safe for concurrent
+// use. They lock away, which never locks the group.
 //
-//	heardHeartbeat ── hear ── expireLocked ── lost.add
-//	               └─ learn ── lost.learn
-//	members, present, anyPeer, count            who runs, and what they say of themselves
+//	heartbeats.heard ── hear, learn             what a peer reports of itself, and of lost nodes
+//	members, present, heard, anyPeer, count     who runs, and what they say of themselves
 //	held, claimed, claimLost, lostWorkers       workers
+//	lostAlerts ── declare, next, published      who is lost, see lost.go
 type group struct {
-	self string    // ID of this run
-	away *away     // whether the own heartbeats come back
-	lost lostPeers // peers that fell silent
+	self string // ID of this run
+	away *away  // whether the own heartbeats come back
 	// peerChanged holds one when what another generator can serve has changed.
 	peerChanged chan struct{}
 
 	mu        sync.Mutex
-	peers     map[string]member   // by ID
-	claims    map[int64]time.Time // when a peer last claimed a worker
+	peers     map[string]*peer    // by run
+	ends      map[string]peer     // of losses, by node: those that the stream lacks
 	ownClaims map[int64]time.Time // workers that this generator has lost, and until when it claims them
 }
 
-// member is a peer.
-type member struct {
-	heartbeat
-	heard time.Time
-	// held is the last worker that it held and did not lose; nil: none. It gives the worker up before its last
-	// heartbeat.
-	held *int64
+// peer is a run of another generator. It is here, or it is silent, or it is gone: it reported its end, another run of
+// its node was heard since, or an operator forgot it.
+type peer struct {
+	heartbeat // the last one
+	heard     time.Time
+	loss      loss
 	// ahead is by how many ms this generator's clock was ahead of the peer's when each of the last
 	// heartbeats arrived. The way of a heartbeat adds to it, so the least is nearest.
 	ahead []int64
 }
 
+func (p *peer) here(now time.Time) bool { return !p.Gone && now.Sub(p.heard) < heartbeatExpires }
+
 func newGroup(self string) *group {
 	return &group{
 		self: self, away: newAway(), peerChanged: make(chan struct{}, 1),
-		peers: make(map[string]member), lost: lostPeers{of: make(map[string]*lostPeer)},
-		claims: make(map[int64]time.Time), ownClaims: make(map[int64]time.Time),
+		peers: make(map[string]*peer), ends: make(map[string]peer), ownClaims: make(map[int64]time.Time),
 	}
 }
 
@@ -109,66 +108,43 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	m, known := g.peers[b.ID]
-	if m.Segment != b.Segment || m.Snowflake != b.Snowflake || b.Gone {
+	p, known := g.peers[b.ID]
+	if !known {
+		p = new(peer)
+		g.lookLocked(now) // bounds the map: killed peers send no last heartbeat
+		g.peers[b.ID] = p
+	}
+	if p.Segment != b.Segment || p.Snowflake != b.Snowflake || b.Gone {
 		signal(g.peerChanged)
 	}
-	g.lost.back(b.Node)
-	if b.Gone {
-		if m.held != nil { // it has released the worker
-			delete(g.claims, *m.held)
-		}
-		delete(g.peers, b.ID)
-		return b, false
-	}
-	if b.Worker != nil {
-		g.claims[*b.Worker] = now
-		m.held = b.Worker
-	}
-	for _, worker := range b.Lost {
-		g.claims[worker] = now
-		if m.held != nil && *m.held == worker {
-			m.held = nil
-		}
-	}
-	if !known {
-		g.expireLocked(now) // bounds the map: killed peers send no last heartbeat
-	}
+	g.endLocked(p)
 	if b.UnixMS > 0 {
-		m.ahead = append(m.ahead, clock-b.UnixMS)
+		p.ahead = append(p.ahead, clock-b.UnixMS)
+		p.ahead = p.ahead[max(0, len(p.ahead)-clockHeartbeats):]
 	}
-	g.peers[b.ID] = member{b, now, m.held, m.ahead[max(0, len(m.ahead)-clockHeartbeats):]}
-	return b, !known
+	p.heartbeat, p.heard = b, now
+	return b, !known && !b.Gone
 }
 
-// expireLocked moves the peers whose heartbeats have stopped to the lost ones, unless another run of the node is heard.
-func (g *group) expireLocked(now time.Time) {
-	maps.DeleteFunc(g.peers, func(_ string, m member) bool {
-		gone := now.Sub(m.heard) >= heartbeatExpires
-		if gone {
-			g.lost.add(m)
-		}
-		return gone
-	})
-	for _, m := range g.peers {
-		g.lost.back(m.Node)
-	}
-	g.lost.bound(now)
-}
-
-// members returns the peers' last heartbeats and the nodes of lost peers at one moment, so that no
-// peer is missing in both. Both are in the order of nodes.
-func (g *group) members(now time.Time) (here []heartbeat, lost []string) {
+// members returns the peers' last heartbeats and the nodes of the silent ones at one moment, so that no peer is missing
+// in both. Both are in the order of nodes. A silent one counts for an hour.
+func (g *group) members(now time.Time) (here []heartbeat, silent []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.expireLocked(now)
-	for _, m := range g.peers {
-		here = append(here, m.heartbeat)
+	g.lookLocked(now)
+	for _, p := range g.peers {
+		switch {
+		case p.here(now):
+			here = append(here, p.heartbeat)
+		case !p.Gone && now.Sub(p.heard) < lostFor:
+			silent = append(silent, p.Node)
+		}
 	}
 	slices.SortFunc(here, func(x, y heartbeat) int {
 		return cmp.Or(strings.Compare(x.Node, y.Node), strings.Compare(x.ID, y.ID))
 	})
-	return here, g.lost.unheard(now)
+	slices.Sort(silent)
+	return here, silent
 }
 
 // present returns the peers' last heartbeats, in the order of nodes.
@@ -177,25 +153,35 @@ func (g *group) present(now time.Time) []heartbeat {
 	return here
 }
 
+// heard iterates over the peers that are here, under the lock.
+func (g *group) heard(now time.Time) iter.Seq[*peer] {
+	return func(yield func(*peer) bool) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		for _, p := range g.peers {
+			if p.here(now) && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
 // allSilent reports whether there are two peers or more, and none was heard lately.
 func (g *group) allSilent(now time.Time) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, m := range g.peers {
-		if now.Sub(m.heard) <= silentAfter {
+	n := 0
+	for p := range g.heard(now) {
+		if n++; now.Sub(p.heard) <= silentAfter {
 			return false
 		}
 	}
-	return len(g.peers) > 1
+	return n > 1
 }
 
 // anyPeer reports whether the last heartbeat of any peer has the property, and came later
 // than since.
 func (g *group) anyPeer(now, since time.Time, has func(heartbeat) bool) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, m := range g.peers {
-		if has(m.heartbeat) && m.heard.After(since) && now.Sub(m.heard) < heartbeatExpires {
+	for p := range g.heard(now) {
+		if has(p.heartbeat) && p.heard.After(since) {
 			return true
 		}
 	}
@@ -204,20 +190,16 @@ func (g *group) anyPeer(now, since time.Time, has func(heartbeat) bool) bool {
 
 // format is the highest format of a record, up to known, that all peers know.
 func (g *group) format(now time.Time, known int) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, m := range g.peers {
-		if now.Sub(m.heard) < heartbeatExpires {
-			known = min(known, m.Format)
-		}
+	for p := range g.heard(now) {
+		known = min(known, p.Format)
 	}
 	return max(known, 1)
 }
 
 // count returns how many peers sent a last heartbeat with the property.
 func (g *group) count(now time.Time, has func(heartbeat) bool) (n int) {
-	for _, b := range g.present(now) {
-		if has(b) {
+	for p := range g.heard(now) {
+		if has(p.heartbeat) {
 			n++
 		}
 	}
@@ -229,12 +211,18 @@ func (g *group) held(now time.Time, worker int64) bool {
 	return g.anyPeer(now, time.Time{}, func(b heartbeat) bool { return b.Worker != nil && *b.Worker == worker })
 }
 
-// claimed reports whether a peer holds the worker, held it within claimExpires, or has just lost it.
+// claimed reports whether a peer holds the worker, held it within claimExpires, or has just lost it. One that reports
+// its end has released its worker.
 func (g *group) claimed(now time.Time, worker int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	heard, ok := g.claims[worker]
-	return ok && now.Sub(heard) < claimExpires
+	for _, p := range g.peers {
+		has := p.Worker != nil && *p.Worker == worker || slices.Contains(p.Lost, worker)
+		if has && now.Sub(p.heard) < claimExpires {
+			return true
+		}
+	}
+	return false
 }
 
 // claimLost claims a worker that this generator has lost.
@@ -255,12 +243,10 @@ func (g *group) lostWorkers(now time.Time) []int64 {
 // offset is by how many ms this generator's clock is ahead of the median of the peers' clocks.
 // ok is false if there are none.
 func (g *group) offset(now time.Time) (ms int64, ok bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	var ahead []time.Duration
-	for _, m := range g.peers {
-		if len(m.ahead) > 0 && now.Sub(m.heard) < heartbeatExpires {
-			ahead = append(ahead, time.Duration(slices.Min(m.ahead))*time.Millisecond)
+	for p := range g.heard(now) {
+		if len(p.ahead) > 0 {
+			ahead = append(ahead, time.Duration(slices.Min(p.ahead))*time.Millisecond)
 		}
 	}
 	return snowflake.Median(ahead).Milliseconds(), len(ahead) > 0

@@ -87,15 +87,15 @@ func TestPresenceClaims(t *testing.T) {
 	}
 	type set = map[int64]bool
 	want(0, set{zero: true, one: true, 3: true}, set{zero: true, one: true})
-	hear(time.Second, heartbeat{Node: "a", ID: "1", Lost: []int64{zero}})
+	hear(time.Second, heartbeat{Node: "a", ID: "1", Lost: []int64{3, zero}})
 	want(time.Second, set{zero: true, one: true, 3: true}, set{one: true})
 	hear(time.Second, heartbeat{Node: "c", ID: "3", Gone: true}) // in order
 	want(time.Second, set{zero: true, 3: true}, set{})
-	want(claimExpires, set{zero: true}, set{})
+	want(claimExpires, set{zero: true, 3: true}, set{})
 	want(claimExpires+time.Second, set{}, set{})
 }
 
-// The worker of a generator that has ended can be taken at once, although the last heartbeats of its drain name none.
+// The worker of a generator that has ended can be taken at once, unless it had lost the worker.
 func TestPresenceClaimsOfADrain(t *testing.T) {
 	t.Parallel()
 	p := newGroup("me")
@@ -106,12 +106,10 @@ func TestPresenceClaimsOfADrain(t *testing.T) {
 		claimed bool
 	}{
 		{heartbeat{Worker: &seven}, true},
-		{heartbeat{}, true}, // it gives the worker up
 		{heartbeat{Gone: true}, false},
 		{heartbeat{Worker: &seven}, true},
-		{heartbeat{Lost: []int64{seven}}, true}, // it has lost the worker
-		{heartbeat{}, true},
-		{heartbeat{Gone: true}, true},
+		{heartbeat{Lost: []int64{seven}}, true},
+		{heartbeat{Gone: true, Lost: []int64{seven}}, true},
 	} {
 		c.beat.Node, c.beat.ID = "a", "1"
 		p.hear(start.Add(time.Duration(i)*time.Second), 0, wire.Encode(c.beat))

@@ -17,7 +17,7 @@ import (
 // heartbeats are what generators send each other about themselves:
 //
 //	serve, stop ── send     each second, and at each change
-//	NATS ── heard           group, lostPeers and membership take them in
+//	NATS ── heard           group and membership take them in
 //	hearPeers, peersKnown   whether all that run were heard
 //
 // The methods are safe for concurrent use. There is no lock.
@@ -49,7 +49,10 @@ func (h *heartbeats) send(b heartbeat) (number uint64) {
 			b.ReservedUntil = state.ReservedUntil
 		}
 	}
-	_, b.LostNodes = h.group.lost.lasting(now)
+	_, lost := h.group.lost(now)
+	for _, p := range lost {
+		b.LostNodes = append(b.LostNodes, p.lostNode(now))
+	}
 	b.Lost = h.group.lostWorkers(now) // after Worker: a worker that is lost meanwhile is in one of the two
 	if identity := h.membership.identity.Load(); identity != nil {
 		b.Identity = *identity
@@ -104,13 +107,14 @@ func (h *heartbeats) heard(msg *nats.Msg) {
 		h.group.away.relearn(theWorker) // one of the two is a clone, or the registry was restored
 	}
 	if b.Released != nil {
-		h.group.lost.release(now, *b.Released)
+		h.group.release(*b.Released)
 	}
 	if b.Forgotten != "" {
-		h.group.lost.back(b.Forgotten)
+		h.group.forget(now, b.Forgotten)
 	}
 	if !h.membership.isRival(b) {
-		h.group.learn(now, b.LostNodes, h.cfg.Node)
+		steady, _ := h.group.away.steadySince(now)
+		h.group.learn(now, steady, b.LostNodes, h.cfg.Node)
 	}
 	if !b.Gone {
 		h.membership.checkRival(b)

@@ -2,14 +2,16 @@ package generator
 
 import (
 	"cmp"
-	"maps"
+	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/leafbus/leafbus/bus/admin"
+	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/internal/outbox"
 )
 
 const (
@@ -22,244 +24,284 @@ const (
 	// learnFor is how long a generator that begins to hear NATS learns from its peers which others are lost. After that
 	// it knows it itself.
 	learnFor = 2 * lostAfter
-	// maxLost is how many lost peers are remembered, maxLostShown how many the state and the heartbeats list.
+	// maxLost is how many silent peers are remembered, maxLostShown how many the state and the heartbeats list.
 	maxLost, maxLostShown = 100, 20
 )
 
-// lostPeers are the nodes whose heartbeats stopped without a last one. Each generator that hears NATS publishes an
-// alert about each, and its end. Their message IDs come from the last heartbeat, so the stream keeps one of each. A
-// generator that was not there, or was cut off, learns from heartbeats what the others have published.
-//
-//	group ── add, back, bound     as heartbeats stop and come
-//	heardHeartbeat ── learn       what a peer reports
-//	lostAlerts ── declare, next, published
-//
-// The methods are safe for concurrent use. The group calls them under its lock.
-type lostPeers struct {
-	mu sync.Mutex
-	of map[string]*lostPeer // by node
+// loss is what was said of a silent peer. Each generator that hears NATS publishes an alert about each, and its end.
+// Their message IDs come from the last heartbeat, so the stream keeps one of each. A generator that was not there, or
+// was cut off, learns from heartbeats what the others have published.
+type loss int
+
+const (
+	lossUnsaid    loss = iota
+	lossDeclared       // it was silent for lostAfter, so operators see it
+	lossTried          // the stream may have the alert, so its end is needed
+	lossPublished      // the stream has it
+)
+
+// lostNode is what a heartbeat says of a lost node.
+type lostNode struct {
+	heartbeat       // the last one; a part of it
+	SilentMS  int64 `json:"silent_ms"`           // how long ago it came
+	Published bool  `json:"published,omitempty"` // the stream has the alert
 }
 
-// lostPeer is a node whose heartbeats stopped. Its JSON form is for heartbeats.
-type lostPeer struct {
-	Node     string `json:"node"`
-	Run      string `json:"run"` // the one that was heard last
-	Number   uint64 `json:"number"`
-	Worker   *int64 `json:"worker,omitempty"`
-	SilentMS int64  `json:"silent_ms"` // when it was sent
-	LeftMS   int64  `json:"left_ms"`   // until what it reserved is over
-	Stored   bool   `json:"stored,omitempty"`
-
-	heard    time.Time // when its last heartbeat, Number, came; by this generator's clock, as until
-	until    time.Time // when what it reserved is over
-	declared bool      // it was silent for lostAfter
-	returned bool      // it was heard again, or an operator forgot it
-	tried    bool      // the stream may have the alert: so its end is needed. Stored: it has
+func (p *peer) lostNode(now time.Time) lostNode {
+	b := heartbeat{Node: p.Node, ID: p.ID, Number: p.Number, Worker: p.Worker, ReservedUntil: p.ReservedUntil,
+		UnixMS: p.UnixMS}
+	return lostNode{b, now.Sub(p.heard).Milliseconds(), p.loss == lossPublished}
 }
 
-// lasts reports whether the node is lost now, so that operators must see it.
-func (l *lostPeer) lasts(now time.Time) bool { return l.declared && !l.returned && now.Before(l.until) }
-
-// over reports whether the alert needs an end.
-func (l *lostPeer) over(now time.Time) bool { return l.tried && (l.returned || !now.Before(l.until)) }
+// until is when what a peer has reserved is over. It is by this generator's clock: the peer's may be wrong.
+func (p *peer) until() time.Time {
+	if p.Worker != nil && p.ReservedUntil > 0 && p.UnixMS > 0 {
+		return p.heard.Add(millis(p.ReservedUntil - p.UnixMS))
+	}
+	return p.heard.Add(lostFor)
+}
 
 // millis is a duration that a peer sent.
 func millis(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// add notes that the heartbeats of m have stopped. Of two runs of one node it keeps the one that was heard last, and
-// the later end.
-func (s *lostPeers) add(m member) {
-	until := m.heard.Add(lostFor)
-	if m.Worker != nil && m.ReservedUntil > 0 && m.UnixMS > 0 { // by this generator's clock: the peer's may be wrong
-		until = m.heard.Add(millis(m.ReservedUntil - m.UnixMS))
+// isLost reports whether operators must see the peer as lost now.
+func (p *peer) isLost(now time.Time) bool { return p.loss != lossUnsaid && now.Before(p.until()) }
+
+// endLocked notes that the loss of a peer is over. Its alert needs an end if the stream may have it.
+func (g *group) endLocked(p *peer) {
+	if p.loss >= lossTried {
+		g.ends[p.Node] = *p
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.of[m.Node]
-	switch {
-	case l == nil:
-		l = &lostPeer{Node: m.Node}
-		s.of[m.Node] = l
-	case l.returned: // the end of an earlier alert may be on its way
-		l = &lostPeer{Node: m.Node, tried: l.tried}
-		s.of[m.Node] = l
-	case until.Before(l.until):
-		until = l.until
+	p.loss = lossUnsaid
+}
+
+// lookLocked notes which peers are gone, because another run of the node was heard later, and which losses are over. It
+// forgets peers when nothing depends on them any more, and the oldest ones if many are silent.
+func (g *group) lookLocked(now time.Time) {
+	last := make(map[string]*peer, len(g.peers)) // by node
+	later := func(x, y *peer) int { return cmp.Or(x.heard.Compare(y.heard), strings.Compare(x.ID, y.ID)) }
+	for _, p := range g.peers {
+		if q := last[p.Node]; q == nil || later(p, q) > 0 {
+			last[p.Node] = p
+		}
 	}
-	if l.until = until; cmp.Or(m.heard.Compare(l.heard), strings.Compare(m.ID, l.Run)) > 0 {
-		l.Run, l.Number, l.Worker, l.heard = m.ID, m.heartbeat.Number, m.Worker, m.heard
+	var silent []*peer
+	for run, p := range g.peers {
+		if p.here(now) {
+			continue
+		}
+		p.Gone = p.Gone || last[p.Node] != p
+		over := p.Gone || !now.Before(p.until())
+		if over {
+			g.endLocked(p)
+		}
+		switch age := now.Sub(p.heard); {
+		case p.Gone && age >= claimExpires, !p.Gone && over && age >= lostFor:
+			delete(g.peers, run)
+		case !p.Gone && p.loss < lossTried: // else the end of the alert must follow
+			silent = append(silent, p)
+		}
+	}
+	slices.SortFunc(silent, later)
+	for _, p := range silent[:max(len(silent)-maxLost, 0)] {
+		delete(g.peers, p.ID)
 	}
 }
 
-// back notes that a node was heard, or that an operator says it is gone for good. It reports whether the node was lost.
-func (s *lostPeers) back(node string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.of[node]
-	if l == nil {
-		return false
-	}
-	was := !l.returned
-	if l.returned = true; !l.tried {
-		delete(s.of, node)
+// forget notes that a silent node is gone for good. It reports whether there was one.
+func (g *group) forget(now time.Time, node string) (was bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.peers {
+		if p.Node == node && !p.Gone && !p.here(now) {
+			g.endLocked(p)
+			p.Gone, was = true, true
+		}
 	}
 	return was
 }
 
-// bound forgets nodes. One whose alert may be in the stream stays until the end of the alert is there too.
-func (s *lostPeers) bound(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.of, func(_ string, l *lostPeer) bool {
-		return !l.tried && !now.Before(l.until) && now.Sub(l.heard) >= lostFor
-	})
-	for len(s.of) > maxLost {
-		var oldest *lostPeer
-		for _, l := range s.of {
-			if !l.tried && (oldest == nil || l.heard.Before(oldest.heard)) {
-				oldest = l
-			}
-		}
-		if oldest == nil {
-			return
-		}
-		delete(s.of, oldest.Node)
-	}
-}
-
-// unheard returns the nodes that fell silent in the last lostFor, in their order.
-func (s *lostPeers) unheard(now time.Time) (nodes []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for node, l := range s.of {
-		if !l.returned && now.Sub(l.heard) < lostFor {
-			nodes = append(nodes, node)
-		}
-	}
-	slices.Sort(nodes)
-	return nodes
-}
-
-// declare returns the nodes that are lost now and were not before. Only silence counts while this generator has heard
+// declare returns the peers that are lost now and were not before. Only silence counts while this generator has heard
 // NATS without a pause, since steady. Else one that was cut off, frozen or starved would declare its healthy peers
 // lost. own is this generator's node, which another run may have had.
-func (s *lostPeers) declare(now, steady time.Time, own string) (lost []lostPeer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.of {
-		if !l.declared && !l.returned && now.Before(l.until) && l.Node != own &&
-			now.Sub(l.heard) >= lostAfter && now.Sub(steady) >= lostAfter {
-			l.declared = true
-			lost = append(lost, *l)
+func (g *group) declare(now, steady time.Time, own string) (lost []peer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lookLocked(now)
+	for _, p := range g.peers {
+		if p.loss == lossUnsaid && !p.Gone && now.Before(p.until()) && p.Node != own &&
+			now.Sub(p.heard) >= lostAfter && now.Sub(steady) >= lostAfter {
+			p.loss = lossDeclared
+			lost = append(lost, *p)
 		}
 	}
 	return lost
 }
 
-// next returns an alert that the stream may lack, or the end of one; ok is false if there is none. here: this generator
-// hears NATS.
-func (s *lostPeers) next(now time.Time, here bool) (l lostPeer, end, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.of {
-		if here && l.lasts(now) && !l.Stored {
-			l.tried = true // an attempt without an answer may have succeeded
-			return *l, false, true
-		}
-		if l.over(now) {
-			return *l, true, true
+// next returns a peer of whose loss the stream may lack the alert, or its end; ok is false if there is none. here: this
+// generator hears NATS.
+func (g *group) next(now time.Time, here bool) (p peer, end, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.ends {
+		return p, true, true
+	}
+	for _, p := range g.peers {
+		if here && p.isLost(now) && p.loss < lossPublished {
+			p.loss = lossTried // an attempt without an answer may have succeeded
+			return *p, false, true
 		}
 	}
-	return lostPeer{}, false, false
+	return peer{}, false, false
 }
 
 // published notes that the stream has what next returned.
-func (s *lostPeers) published(l lostPeer, end bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := s.of[l.Node]
-	switch {
-	case kept == nil || kept.Run != l.Run || kept.Number != l.Number: // it was lost again
-	case !end:
-		kept.Stored = true
-	case kept.returned:
-		delete(s.of, l.Node)
-	default:
-		kept.tried, kept.Stored = false, false
+func (g *group) published(was peer, end bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	is := func(p peer) bool { return p.ID == was.ID && p.Number == was.Number } // else it was lost again
+	if end && is(g.ends[was.Node]) {
+		delete(g.ends, was.Node)
+	}
+	if p := g.peers[was.ID]; !end && p != nil && is(*p) && p.loss == lossTried {
+		p.loss = lossPublished
 	}
 }
 
-// learn takes in what a peer reports of a node that this generator does not hear. adopt: this generator has just begun
-// to hear NATS, so the peer may know more.
-func (s *lostPeers) learn(now time.Time, l lostPeer, adopt bool) {
-	l.heard, l.until = now.Add(-millis(l.SilentMS)), now.Add(millis(l.LeftMS))
-	l.declared, l.tried = true, l.Stored
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	kept := s.of[l.Node]
-	switch {
-	case adopt && (kept == nil || !kept.tried && l.heard.After(kept.heard)):
-		s.of[l.Node] = &l
-	case kept != nil && kept.Run == l.Run && kept.Number == l.Number && l.Stored:
-		kept.tried, kept.Stored = true, true
+// learn takes in which nodes a peer reports as lost. A generator that has just begun to hear NATS, at the time steady,
+// knows less than the peer. own is this generator's node.
+func (g *group) learn(now, steady time.Time, lost []lostNode, own string) {
+	begins := now.Sub(steady) < learnFor
+	for _, l := range lost[:min(len(lost), maxLostShown)] {
+		if l.Node == own || g.anyPeer(now, time.Time{}, func(b heartbeat) bool { return b.Node == l.Node }) {
+			continue
+		}
+		said := lossDeclared
+		if l.Published {
+			said = lossPublished
+		}
+		g.mu.Lock()
+		switch p := g.peers[l.ID]; {
+		case begins && (p == nil || !p.Gone && p.loss < lossTried && p.Number < l.Number):
+			g.peers[l.ID] = &peer{heartbeat: l.heartbeat, heard: now.Add(-millis(l.SilentMS)), loss: said}
+		case p != nil && !p.Gone && p.Number == l.Number:
+			p.loss = max(p.loss, said)
+		}
+		g.mu.Unlock()
 	}
 }
 
 // release notes that an operator released a worker, so that nothing of it is reserved any more.
-func (s *lostPeers) release(now time.Time, worker int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.of {
-		if l.Worker != nil && *l.Worker == worker && now.Before(l.until) {
-			l.until = now
+func (g *group) release(worker int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.peers {
+		if p.Worker != nil && *p.Worker == worker {
+			p.ReservedUntil = min(p.ReservedUntil, p.UnixMS) // one that runs reports it again
 		}
 	}
 }
 
-// lasting returns how many nodes are lost, and those of them that were heard last, in the order of nodes.
-func (s *lostPeers) lasting(now time.Time) (count int, latest []lostPeer) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range s.of {
-		if l.lasts(now) {
-			shown := *l
-			shown.SilentMS, shown.LeftMS = max(now.Sub(l.heard).Milliseconds(), 0), l.until.Sub(now).Milliseconds()
-			latest = append(latest, shown)
+// lost returns how many peers are lost, and those of them that were heard last, in the order of nodes.
+func (g *group) lost(now time.Time) (count int, latest []peer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.peers {
+		if p.isLost(now) {
+			latest = append(latest, *p)
 		}
 	}
-	slices.SortFunc(latest, func(x, y lostPeer) int {
+	slices.SortFunc(latest, func(x, y peer) int {
 		return cmp.Or(y.heard.Compare(x.heard), strings.Compare(x.Node, y.Node))
 	})
 	count, latest = len(latest), latest[:min(len(latest), maxLostShown)]
-	slices.SortFunc(latest, func(x, y lostPeer) int { return strings.Compare(x.Node, y.Node) })
+	slices.SortFunc(latest, func(x, y peer) int { return strings.Compare(x.Node, y.Node) })
 	return count, latest
 }
 
-// lostNodes returns how many peers are lost, and the latest of them for the state.
-func (g *group) lostNodes(now time.Time) (count int, latest []admin.LostNode) {
-	count, lost := g.lost.lasting(now)
-	for _, l := range lost {
-		latest = append(latest, admin.LostNode{
-			Node: l.Node, LastHeardMS: l.heard.UnixMilli(), SilentMS: l.SilentMS, UntilMS: l.until.UnixMilli()})
-	}
-	return count, latest
+// lostAlerts publishes the alerts about lost peers and their ends. It does not use the queue of events: an alert that
+// waited there while the stream was unavailable might be wrong when it is published.
+type lostAlerts struct {
+	*base
+	failed time.Time // when the stream did not answer last; owned by run
 }
 
-// learn takes in which nodes a peer reports as lost.
-func (g *group) learn(now time.Time, lost []lostPeer, own string) {
-	steady, ok := g.away.steadySince(now)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, l := range lost[:min(len(lost), maxLostShown)] {
-		heard := l.Node == own
-		for _, m := range g.peers {
-			heard = heard || m.Node == l.Node
+// run publishes until the context is done.
+func (a *lostAlerts) run(ctx context.Context) {
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
 		}
-		if !heard {
-			g.lost.learn(now, l, !ok || now.Sub(steady) < learnFor)
+		steady, here := a.group.away.steadySince(time.Now())
+		if here {
+			for _, l := range a.group.declare(time.Now(), steady, a.cfg.Node) {
+				a.cfg.Log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends",
+					"node", l.Node, "last_heard", l.heard.UTC().Format(time.RFC3339))
+			}
+		}
+		if err := a.publish(ctx, here); err != nil {
+			a.failed = time.Now()
+			a.cfg.Log.Debug("alerts about lost generators cannot be published; trying again", "error", err)
 		}
 	}
-	g.lost.bound(now)
+}
+
+// publish publishes what the stream lacks, until the stream does not answer. When it answers again, the peers may
+// return with it: so they are heard first.
+func (a *lostAlerts) publish(ctx context.Context, here bool) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if time.Since(a.failed) < heartbeatExpires {
+		_, err := a.cfg.JS.Stream(ctx, events.Stream)
+		return err
+	}
+	for {
+		l, end, ok := a.group.next(time.Now(), here)
+		if !ok {
+			return nil
+		}
+		kind, id := "node.lost", fmt.Sprintf("lost.%s.%s.%d", l.Node, l.ID, l.Number)
+		var body any = events.Lost{
+			Node: l.Node, Run: l.ID, LastHeardMS: l.heard.UnixMilli(), Worker: l.Worker, UntilMS: l.until().UnixMilli()}
+		if end {
+			kind, id = "node.recovered", fmt.Sprintf("back.%s.%s.%d", l.Node, l.ID, l.Number)
+			body = events.Recovered{Node: l.Node, Episode: events.EpisodeLost}
+		}
+		ack, err := a.cfg.JS.PublishMsg(ctx, outbox.NewEventWithID(id, kind, l.Node, a.cfg.Node, body))
+		if err != nil {
+			return err
+		}
+		a.group.published(l, end)
+		if !ack.Duplicate && a.cfg.Observer != nil {
+			a.cfg.Observer.EventPublished("leaf." + kind)
+		}
+		if end {
+			a.cfg.Log.Info("a generator is no longer lost", "node", l.Node)
+		}
+	}
+}
+
+// nodeAdmin does what operators ask of other generators. Its methods are safe for concurrent use. It has no lock,
+// because it remembers nothing.
+type nodeAdmin struct{ *base }
+
+// forget makes all generators forget a lost one that is gone for good. One that is heard again is known again.
+func (n *nodeAdmin) forget(_ context.Context, req admin.NodeName) (admin.NodeName, error) {
+	runs := func(b heartbeat) bool { return b.Node == req.Node }
+	switch {
+	case req.Node == n.cfg.Node || slices.ContainsFunc(n.group.present(time.Now()), runs):
+		return req, conflict("%s is running: stop it first (one that was killed counts as running for up to %v)", req.Node,
+			heartbeatExpires)
+	case !n.group.forget(time.Now(), req.Node):
+		return req, badRequest("no generator with the name %q is lost: `leaf nodes` shows those that are", req.Node)
+	}
+	n.cfg.Log.Warn("an operator says that a generator is gone for good", "node", req.Node)
+	n.heartbeats.send(heartbeat{Forgotten: req.Node})
+	return req, nil
 }

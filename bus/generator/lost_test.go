@@ -24,8 +24,7 @@ func TestLostNotByADeafGenerator(t *testing.T) {
 		g := newGroup("me")
 		g.hear(start, 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
 		for after := max(c.steady, 0); ; after += 100 * ms {
-			g.present(start.Add(after))
-			if len(g.lost.declare(start.Add(after), start.Add(c.steady), "own")) > 0 {
+			if len(g.declare(start.Add(after), start.Add(c.steady), "own")) > 0 {
 				if after != c.lost {
 					t.Errorf("%s: lost after %v, want %v", name, after, c.lost)
 				}
@@ -50,22 +49,27 @@ func TestOneAlertOfALoss(t *testing.T) {
 	}
 	publish := func(who string) {
 		g := groups[who]
-		g.present(now)
-		g.lost.declare(now, start, "own")
+		g.declare(now, start, "own")
 		for {
-			l, end, ok := g.lost.next(now, true)
+			p, end, ok := g.next(now, true)
 			if !ok {
 				return
 			}
-			published[fmt.Sprintf("%s %s%d%v", who, l.Run, l.Number, end)]++
-			g.lost.published(l, end)
+			published[fmt.Sprintf("%s %s%d%v", who, p.ID, p.Number, end)]++
+			g.published(p, end)
 		}
 	}
-	learn := func(who, from string, adopt bool) {
-		_, lost := groups[from].lost.lasting(now)
-		for _, l := range lost {
-			groups[who].lost.learn(now, l, adopt)
+	learn := func(who, from string, begins bool) {
+		var nodes []lostNode
+		_, lost := groups[from].lost(now)
+		for _, p := range lost {
+			nodes = append(nodes, p.lostNode(now))
 		}
+		steady := start
+		if begins {
+			steady = now
+		}
+		groups[who].learn(now, steady, nodes, "own")
 	}
 	want := func(step string, ids ...string) {
 		t.Helper()
@@ -82,7 +86,7 @@ func TestOneAlertOfALoss(t *testing.T) {
 	shown := func(who string, want int) {
 		t.Helper()
 		until := start.Add(time.Hour + 2*time.Second).UnixMilli()
-		if n, latest := groups[who].lostNodes(now); n != want || n > 0 && latest[0].UntilMS != until {
+		if n, latest := groups[who].lost(now); n != want || n > 0 && latest[0].until().UnixMilli() != until {
 			t.Errorf("%s shows %+v", who, latest)
 		}
 	}
@@ -102,8 +106,7 @@ func TestOneAlertOfALoss(t *testing.T) {
 	publish("b")
 	want("a loss", "a r2false", "b r2false")
 	now = now.Add(10 * time.Minute)
-	groups["cut"].present(now)
-	learn("new", "a", false)
+		learn("new", "a", false)
 	shown("new", 0) // it would know
 	learn("new", "a", true)
 	learn("cut", "a", true)
@@ -122,7 +125,7 @@ func TestOneAlertOfALoss(t *testing.T) {
 	publish("a")
 	want("lost again", "a r9false")
 	now = now.Add(time.Second)
-	groups["a"].lost.release(now, seven)
+	groups["a"].release(seven)
 	publish("a")
 	publish("a")
 	shown("a", 0)
@@ -141,16 +144,15 @@ func TestLossTriedHasAnEnd(t *testing.T) {
 	now, g := time.Unix(1_700_000_000, 0), newGroup("me")
 	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
 	now = now.Add(lostAfter)
-	g.present(now)
-	g.lost.declare(now, now.Add(-lostAfter), "own")
-	if _, end, ok := g.lost.next(now, false); ok || end {
+	g.declare(now, now.Add(-lostAfter), "own")
+	if _, end, ok := g.next(now, false); ok || end {
 		t.Error("a generator that does not hear NATS publishes an alert")
 	}
-	if _, end, ok := g.lost.next(now, true); !ok || end {
+	if _, end, ok := g.next(now, true); !ok || end {
 		t.Error("no alert")
 	}
 	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
-	if _, end, ok := g.lost.next(now, true); !ok || !end {
+	if _, end, ok := g.next(now, true); !ok || !end {
 		t.Error("no end")
 	}
 }

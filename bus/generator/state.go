@@ -118,7 +118,7 @@ func (s *state) storeErr() error {
 func (s *state) whole() admin.State {
 	now := time.Now()
 	failing, totals, flakes := s.alloc.Failing(), s.alloc.Totals(endingTags), s.flakes.State()
-	lost, nodes := s.group.lostNodes(now)
+	lost, nodes := s.lost(now)
 	is := admin.State{
 		Node: s.cfg.Node, Version: wire.Version(), Address: s.cfg.Conn.ConnectedUrlRedacted(),
 		Server: s.cfg.Conn.ConnectedServerName(), Host: s.host, Embedded: s.embedded, HTTP: s.cfg.Describe["http"],
@@ -152,6 +152,16 @@ func (s *state) whole() admin.State {
 		is.Busiest = append(is.Busiest, b)
 	}
 	return is
+}
+
+// lost returns how many peers are lost, and the latest of them.
+func (s *state) lost(now time.Time) (count int, latest []admin.LostNode) {
+	count, lost := s.group.lost(now)
+	for _, p := range lost {
+		latest = append(latest, admin.LostNode{Node: p.Node, LastHeardMS: p.heard.UnixMilli(),
+			SilentMS: max(now.Sub(p.heard).Milliseconds(), 0), UntilMS: p.until().UnixMilli()})
+	}
+	return count, latest
 }
 
 // buffers answers leaf.admin.buffers.

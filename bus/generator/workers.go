@@ -120,7 +120,7 @@ func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (adm
 	w.findings.publish("worker.released", key(r.Worker), events.Worker{
 		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind,
 		ReservedUntilMS: r.ReservedUntil, Holder: r.Node})
-	w.group.lost.release(time.Now(), r.Worker)
+	w.group.release(r.Worker)
 	w.heartbeats.send(heartbeat{Released: &r.Worker})
 	return w.worker(time.Now(), r), nil
 }
