@@ -23,11 +23,9 @@ const (
 	// learnSoon and learnAgain are the pauses after a failed attempt to learn, while requests wait and afterwards.
 	learnSoon, learnAgain = 20 * time.Millisecond, time.Second
 	// deafAfter is how long it may be away until it reconnects, 4 s after the last heartbeat that came back.
-	// firstReconnect and lastReconnect are the pauses between such reconnects. Each pause is twice the last.
-	deafAfter                     = 2 * time.Second
-	firstReconnect, lastReconnect = 5 * time.Second, time.Minute
-	// keptHeartbeats is how many heartbeats may be on their way back.
-	keptHeartbeats = 16
+	// reconnectEvery is how long a connection has until heartbeats come back on it.
+	deafAfter      = 2 * time.Second
+	reconnectEvery = 10 * time.Second
 )
 
 // moment is a time by two clocks. The monotonic clock stops while a machine sleeps, so the longer time counts.
@@ -103,20 +101,17 @@ type away struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when those that wait must look again
-	sent    [keptHeartbeats]moment
-	last    uint64 // number of the last heartbeat
-	echoed  moment // when the newest heartbeat was sent that came back
-	ticked  moment // the last tick; zero: it has not begun, or has ended
+	echoed  time.Time     // when the newest heartbeat was sent that came back
+	ticked  moment        // the last tick; zero: it has not begun, or has ended
 	began   moment
 	steady  moment // since then it has heard all that the others sent
-	left    uint64 // the last heartbeat before it was found away
+	left    moment // when it was last found away
 	lasted  time.Duration
 	lessons [lessons]lesson
 	round   int    // of lessons: an attempt that began in an earlier round does not count
 	back    moment // when it last was stateBack after stateAway; zero: it never was
-	quiet   moment // no reconnect is needed before retry has passed since then
-	retry   time.Duration
-	stale   bool // requests went on without theRecords, and they are still missing
+	quiet   moment // the last reconnect
+	stale   bool   // requests went on without theRecords, and they are still missing
 }
 
 func newAway() *away {
@@ -130,7 +125,7 @@ func (a *away) begin(now moment, reconnects uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.connects.Store(reconnects)
-	a.ticked, a.echoed, a.began, a.steady = now, now, now, now
+	a.ticked, a.echoed, a.began, a.steady = now, now.Time, now, now
 }
 
 // end lets all requests go on, for good.
@@ -141,14 +136,12 @@ func (a *away) end() {
 	a.becomeLocked(stateHere)
 }
 
-// send returns the number of a heartbeat that is sent now.
+// send returns the number of a heartbeat that is sent now: the ns since begin.
 func (a *away) send(now moment) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lookLocked(now)
-	a.last++
-	a.sent[a.last%keptHeartbeats] = now
-	return a.last
+	return uint64(now.Sub(a.began.Time))
 }
 
 // came notes that an own heartbeat came back.
@@ -156,13 +149,11 @@ func (a *away) came(now moment, number uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lookLocked(now)
-	if number == 0 || number > a.last || a.last-number >= keptHeartbeats {
-		return // its place in sent is used again
-	}
-	if sent := a.sent[number%keptHeartbeats]; sent.After(a.echoed.Time) {
+	sent := a.began.Add(time.Duration(number))
+	if sent.After(a.echoed) {
 		a.echoed = sent
 	}
-	if contact(a.state.Load()) == stateAway && number > a.left {
+	if contact(a.state.Load()) == stateAway && sent.After(a.left.Time) {
 		a.steady, a.back = now, now
 		a.missLocked(theRecords, now)
 		a.missLocked(theWorker, now)
@@ -244,8 +235,9 @@ func (a *away) next(now moment) (do decision) {
 			l.trying, do.learn[what] = true, true
 		}
 	}
-	if do.reconnect = do.state == stateAway && now.since(a.quiet) >= a.retry; do.reconnect {
-		a.quiet, a.retry = now, min(max(2*a.retry, firstReconnect), lastReconnect)
+	do.reconnect = do.state == stateAway && now.since(a.left) >= deafAfter && now.since(a.quiet) >= reconnectEvery
+	if do.reconnect {
+		a.quiet = now
 	}
 	return do
 }
@@ -267,7 +259,7 @@ func (a *away) lookLocked(now moment) {
 	if a.ticked.IsZero() {
 		return
 	}
-	state, stood, silent := contact(a.state.Load()), now.since(a.ticked), now.since(a.echoed)
+	state, stood, silent := contact(a.state.Load()), now.since(a.ticked), now.Sub(a.echoed)
 	switch {
 	case stood > stoodAfter:
 		a.leaveLocked(now, stood)
@@ -281,10 +273,7 @@ func (a *away) lookLocked(now moment) {
 
 // leaveLocked makes it away.
 func (a *away) leaveLocked(now moment, lasted time.Duration) {
-	if contact(a.state.Load()) != stateAway {
-		a.quiet, a.retry = now, deafAfter
-	}
-	a.ticked, a.left, a.lasted = now, a.last, lasted
+	a.ticked, a.left, a.lasted = now, now, lasted
 	if lasted > tooOld {
 		a.dropping.Store(true)
 	}
@@ -315,10 +304,7 @@ func (a *away) wakeLocked() {
 }
 
 func (a *away) dueLocked() {
-	due := a.ticked.Add(stoodAfter)
-	if silent := a.echoed.Add(silentAfter); silent.Before(due) {
-		due = silent
-	}
+	due := a.ticked.Add(min(stoodAfter, silentAfter-a.ticked.Sub(a.echoed)))
 	a.due.Store(&due)
 }
 

@@ -51,7 +51,7 @@ type heartbeat struct {
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat
 	LostNodes []lostNode `json:"lost_nodes,omitempty"` // the nodes that operators see as lost, at most maxLostShown
 	UnixMS    int64      `json:"unix_ms"`              // its clock
-	Number    uint64     `json:"number"`               // of this run's heartbeats, from 1
+	Number    uint64     `json:"number"`               // of this run's heartbeats: the ns since it began
 	// Witness is the installation that its data folder names, before it has joined one.
 	Witness string `json:"witness,omitempty"`
 	Identity
