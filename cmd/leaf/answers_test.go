@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"strings"
 	"testing"
 
@@ -96,7 +98,9 @@ func TestTwoClaimsOfAnID(t *testing.T) {
 	t.Parallel()
 	for _, asJSON := range []bool{false, true} {
 		var out strings.Builder
-		err := printTraced(&out, asJSON, audit.Trace{Tag: "order", ID: 5, Message: "m", Claims: []audit.TracedClaim{{Node: "a"}, {Node: "b"}}})
+		s := &cli.Session{Out: bufio.NewWriter(&out), JSON: asJSON}
+		err := errors.Join(printTraced(s, audit.Trace{Tag: "order", ID: 5, Message: "m",
+			Claims: []audit.TracedClaim{{Node: "a"}, {Node: "b"}}}), s.Out.Flush())
 		if err == nil || !strings.Contains(err.Error(), "2 claims, and one is allowed") || !strings.Contains(out.String(), "m") {
 			t.Errorf("JSON %v: %v\n%s", asJSON, err, &out)
 		}

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/idspace"
@@ -41,18 +45,16 @@ contradictions and --taken.`,
 	}
 	var given *audit.Taken
 	f.Command(cmd, func(s *cli.Session, tags []string) error {
-		p := cli.NewProgress(cmd.ErrOrStderr())
-		r, err := audit.Run(cmd.Context(), kvstore.AuditSource(s.Admin, s.JS), audit.Options{Tags: tags, Taken: given,
-			Progress: func(what string, done, total uint64) { p.At(what, int64(done), int64(total)) }})
-		p.End()
+		r, err := audit.Run(s.Context(), kvstore.AuditSource(s.Admin, s.JS), audit.Options{Tags: tags, Taken: given,
+			Progress: func(what string, done, total uint64) { s.Progress(what, int64(done), int64(total)) }})
 		if err != nil {
-			return s.Failed(err)
+			return err
 		}
 		wantsEvents := func(t audit.TagAudit) bool { return t.End > 1 && t.Order != idspace.OrderStrict }
 		if r.Events == 0 && slices.ContainsFunc(r.Tags, wantsEvents) {
 			s.Warnf("no events, so only the records were compared: does `nats stream info %s` find the stream?", events.Stream)
 		}
-		err = s.Print(r, func(w io.Writer) error { return printAudit(w, r) })
+		err = s.Print(r, func(w io.Writer) { printAudit(w, r) })
 		if n := len(r.Contradictions); n > 0 {
 			err = errors.Join(err, fmt.Errorf("the audit found %s: docs/operate.md#contradictions says what to do",
 				cli.Counted(n, "contradiction")))
@@ -103,4 +105,63 @@ func unknownTags(r *audit.Report, named []string) (err error) {
 		}
 	}
 	return err
+}
+
+// printAudit writes the tags, the workers, the contradictions, and a last line that sums up.
+func printAudit(w io.Writer, r *audit.Report) {
+	tags := [][]string{{"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "SINCE"}}
+	for _, t := range r.Tags {
+		row := []string{t.Tag, strconv.FormatInt(int64(t.End), 10)}
+		for _, n := range []int64{t.Events, t.Reported, t.Unreported} {
+			text := strconv.FormatInt(n, 10)
+			if t.Order == idspace.OrderStrict && t.Events == 0 {
+				text = "" // it has no refill events, so none is missing
+			}
+			row = append(row, text)
+		}
+		tags = append(tags, append(row, cli.Time(t.Since)))
+	}
+	workers := [][]string{{"WORKER", "HOLDER", "MAY ISSUE UNTIL", "STATE"}}
+	for _, a := range r.Workers {
+		state := "no record"
+		if a.Node != "" {
+			state = stateOf(a.Worker)
+		}
+		workers = append(workers, []string{strconv.FormatInt(a.Worker.Worker, 10), a.Node, cli.Time(a.ReservedUntil),
+			state})
+	}
+	for _, table := range [][][]string{tags, workers} {
+		if len(table) > 1 {
+			cli.PrintTable(w, table...)
+		}
+	}
+	for _, c := range r.Contradictions {
+		about := strings.TrimSuffix(string(c.Kind)+" "+c.Tag, " ")
+		fmt.Fprintln(w, cli.Safe(fmt.Sprintf("CONTRADICTION %s: %s", about, cmp.Or(c.Message, "no message"))))
+	}
+	fmt.Fprintln(w, summary(r))
+}
+
+// summary is the last line: what was compared, and whether it agrees.
+func summary(r *audit.Report) string {
+	text := "no events"
+	if r.Events > 0 {
+		text = fmt.Sprintf("%s since %s", cli.Counted(r.Events, "event"), cli.Time(r.Since))
+	}
+	text += ", " + cli.Counted(len(r.Tags), "tag")
+	if len(r.Workers) > 0 {
+		text += ", " + cli.Counted(len(r.Workers), "worker")
+	}
+	if t := r.Taken; t != nil {
+		text += fmt.Sprintf(", %d IDs taken (%d again, %d never claimed)", t.IDs, t.Repeated, t.Unclaimed)
+	}
+	if n := len(r.Contradictions); n > 0 {
+		return text + ": " + strings.ToUpper(cli.Counted(n, "contradiction"))
+	}
+	return text + ": no contradiction"
+}
+
+// unknownTag is the error that a generator answers, for commands that ask none.
+func unknownTag(tag string) error {
+	return &bus.Error{Code: 404, Reason: bus.UnknownTag, Message: tag + ": unknown tag"}
 }

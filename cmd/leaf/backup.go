@@ -47,11 +47,9 @@ func backup(s *cli.Session, path string, force bool) error {
 	if _, err := os.Lstat(path); err == nil && !force {
 		return fmt.Errorf("%s exists: choose another name, or replace it with --force", path)
 	}
-	progress := cli.NewProgress(s.Cmd.ErrOrStderr())
-	b, err := kvstore.TakeBackup(s.Context(), kvstore.Config{Conn: s.NC, JS: s.JS}, showRecords(progress))
-	progress.End()
+	b, err := kvstore.TakeBackup(s.Context(), kvstore.Config{Conn: s.NC, JS: s.JS}, showRecords(s))
 	if err != nil {
-		return s.Failed(err)
+		return err
 	}
 	if err := disk.Replace(path, 0o600, b.Write); err != nil {
 		return fmt.Errorf("the backup is not written: %w", err)
@@ -61,15 +59,14 @@ func backup(s *cli.Session, path string, force bool) error {
 		done.Records[r.Bucket]++
 	}
 	if done.Records[wire.BucketKeys] > 0 {
-		fmt.Fprintf(s.Cmd.ErrOrStderr(), "leaf: %s has the keys of opaque tags: keep it as secret as they are\n", path)
+		s.Warnf("%s has the keys of opaque tags: keep it as secret as they are", path)
 	}
-	return s.Print(done, func(w io.Writer) error {
+	return s.Print(done, func(w io.Writer) {
 		var counts []string
 		for _, bucket := range b.Buckets {
 			counts = append(counts, fmt.Sprintf("%s %d", bucket, done.Records[bucket]))
 		}
-		_, err := fmt.Fprintf(w, "%s has installation %s: %d records (%s)\n", path, b.Installation, len(b.Records),
+		fmt.Fprintf(w, "%s has installation %s: %d records (%s)\n", path, b.Installation, len(b.Records),
 			strings.Join(counts, ", "))
-		return err
 	})
 }

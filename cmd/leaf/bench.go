@@ -47,7 +47,7 @@ when the request was due. Run it on another machine than the generators.`,
 		},
 	}
 	f.Command(cmd, func(s *cli.Session, args []string) error {
-		c := bus.NewClient(s.NC, bus.Timeout(f.Timeout), bus.NoHedging()) // hedges would hide how slow a generator is
+		c := s.IDs(bus.NoHedging()) // hedges would hide how slow a generator is
 		r, err := runBench(s.Context(), l, func(ctx context.Context) ([]bus.Range, error) {
 			if len(args) == 0 {
 				return c.Snowflakes(ctx, count)
@@ -83,13 +83,14 @@ func (r *benchReport) problem() error {
 	return nil
 }
 
-func (r *benchReport) print(w io.Writer) error {
+func (r *benchReport) print(w io.Writer) {
 	var latency []string
 	for _, p := range percentiles {
 		at := time.Duration(r.Latency[p.name] * 1e3)
 		latency = append(latency, p.name+" "+at.Round(max(1, at/1000)).String())
 	}
 	rows := [][]string{
+		{"requests", fmt.Sprintf("%d in %.1f s, %.0f a second", r.Requests, r.Seconds, r.RequestsPerSecond)},
 		{"IDs", fmt.Sprintf("%d, %.0f a second", r.IDs, r.IDsPerSecond)},
 		{"came twice", cmp.Or(strings.Join(r.Repeats, ", "), "none")},
 		{"latency", strings.Join(latency, ", ")},
@@ -97,6 +98,5 @@ func (r *benchReport) print(w io.Writer) error {
 	for _, f := range r.Errors {
 		rows = append(rows, []string{"errors", fmt.Sprintf("%d %s: %s", f.Count, f.Reason, f.First)})
 	}
-	requests := fmt.Sprintf("%d in %.1f s, %.0f a second", r.Requests, r.Seconds, r.RequestsPerSecond)
-	return cli.PrintTable(w, []string{"requests", requests}, rows)
+	cli.PrintTable(w, rows...)
 }

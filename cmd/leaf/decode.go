@@ -38,8 +38,8 @@ installation. With --json, each is an object on a line of its own.`,
 
 // decode prints what can be decoded. The error is about the rest.
 func decode(s *cli.Session, ids []int64) (failed error) {
-	c := bus.NewClient(s.NC, bus.Timeout(s.Timeout))
-	var rows [][]string
+	c := s.IDs()
+	rows := [][]string{{"ID", "TIME", "WORKER", "SEQUENCE"}}
 	for _, id := range ids {
 		d, err := c.Decode(s.Context(), id)
 		if errors.Is(err, bus.BadRequest) {
@@ -57,12 +57,12 @@ func decode(s *cli.Session, ids []int64) (failed error) {
 		if !s.JSON {
 			rows = append(rows, []string{strconv.FormatInt(id, 10), cli.TimeMS(at), strconv.FormatInt(d.Worker, 10),
 				strconv.FormatInt(d.Sequence, 10)})
-		} else if err := cli.PrintJSON(s.Out(), d); err != nil {
+		} else if err := cli.PrintJSON(s.Out, d); err != nil {
 			return err
 		}
 	}
-	if len(rows) > 0 {
-		failed = errors.Join(cli.PrintTable(s.Out(), []string{"ID", "TIME", "WORKER", "SEQUENCE"}, rows), failed)
+	if len(rows) > 1 {
+		cli.PrintTable(s.Out, rows...)
 	}
 	return failed
 }

@@ -1,9 +1,23 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/leafbus/leafbus/internal/cli"
+)
+
+const (
+	// settleFor is how long nothing may be wrong until any one machine may stop: longer than an election in a cluster,
+	// which takes 4 to 9 s. A replica on a machine that was just killed is silent before that. A server with an empty
+	// disk may count as current before it has copied the state.
+	settleFor = 15 * time.Second
+	lookEvery = 500 * time.Millisecond
 )
 
 func newDoctorCmd() *cobra.Command {
@@ -40,4 +54,90 @@ example before you restart it. docs/operate.md says what it cannot know.`,
 	d.Register(cmd)
 	d.OwnInboxes(fs)
 	return cmd
+}
+
+// await waits until any one machine may stop.
+func (d *doctor) await(cmd *cobra.Command, most time.Duration) error {
+	if most <= 0 {
+		return cli.Usagef("--wait must be above zero, not %v", most)
+	}
+	return d.Run(cmd, func(s *cli.Session) error {
+		shown := make(map[string]bool)
+		last, found, err := await(s.Context(), most, func(ctx context.Context) (look, error) {
+			ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+			defer cancel()
+			if s.NC.IsClosed() {
+				return look{}, errors.New("the connection to NATS was lost, and no server of --server answers")
+			}
+			return lookAround(ctx, s.Admin, s.JS), nil
+		}, func(found []finding) {
+			now := make(map[string]bool)
+			for _, f := range found {
+				if now[f.Found] = true; !shown[f.Found] {
+					fmt.Fprintf(cmd.ErrOrStderr(), "waiting: %v\n", f)
+				}
+			}
+			shown = now
+		})
+		switch {
+		case s.JSON:
+			err = errors.Join(err, printFindings(s.Out, found, true))
+		case err == nil:
+			fmt.Fprintln(s.Out, "any one machine may stop. Generators: "+cli.Safe(names(last.nodes)))
+		}
+		return err
+	})
+}
+
+// await looks until any one machine may stop, and returns the last look, and what keeps them. report is called after
+// each look with that.
+func await(
+	ctx context.Context, most time.Duration, lookAround func(context.Context) (look, error), report func([]finding),
+) (last look, found []finding, err error) {
+	ends, end := context.WithTimeout(ctx, most)
+	defer end()
+	var well time.Time // since then nothing keeps a machine
+	for {
+		now, err := lookAround(ends)
+		if ends.Err() == nil || last.streams == nil { // else this look was cut short
+			if err != nil {
+				return now, found, err
+			}
+			found = slices.DeleteFunc(now.findings(last), func(f finding) bool { return !f.stops })
+			for i := range found {
+				found[i].State = stateProblem
+			}
+			last = now
+			switch {
+			case len(found) > 0:
+				well = time.Time{}
+			case well.IsZero():
+				well = time.Now()
+			case time.Since(well) >= settleFor:
+				return now, nil, nil
+			}
+			report(found)
+		}
+		why := fmt.Sprintf("after %v", most)
+		switch {
+		case slices.ContainsFunc(found, func(f finding) bool { return f.never }):
+			why = "waiting does not help"
+		case ctx.Err() != nil:
+			why = "interrupted"
+		case ends.Err() == nil:
+			select {
+			case <-ends.Done():
+			case <-time.After(lookEvery):
+			}
+			continue
+		}
+		text := why + ": no machine may stop yet"
+		if len(found) == 0 {
+			text += fmt.Sprintf(": nothing is wrong, but not yet for %v: give a longer --wait", settleFor)
+		}
+		for _, f := range found {
+			text += fmt.Sprintf("\n  %v", f)
+		}
+		return last, found, errors.New(text)
+	}
 }

@@ -45,11 +45,11 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 	d.examine(ctx, "permissions", d.permissions)
 	looking, cancel := context.WithTimeout(ctx, d.Timeout)
 	d.look = lookAround(looking, admin.NewClient(d.nc, admin.Timeout(d.Timeout)), js)
-	account, silence := js.AccountInfo(looking)
 	cancel()
 	d.nobody = len(d.look.nodes) == 0 && d.look.err == nil && !d.mayBeFirst
-	if silence = cmp.Or(silence, d.look.streams[0].err); silence != nil {
-		f := jetStreamFinding(denied(d.nc, silence))
+	silence := d.look.streams[0].err
+	if silence != nil {
+		f := jetStreamFinding(silence)
 		f.Check = "jetstream"
 		d.add(f)
 	} else {
@@ -57,7 +57,7 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 			return d.installation(ctx, kvstore.Config{Conn: d.nc, JS: js, Log: log})
 		})
 		d.examine(ctx, "streams", func(_ context.Context, log *slog.Logger) (string, error) {
-			d.streams(account.Limits.MaxBytesRequired, log)
+			d.streams(log)
 			return "their settings are fit", nil
 		})
 	}
@@ -92,13 +92,13 @@ func (d *doctor) installation(ctx context.Context, cfg kvstore.Config) (string, 
 		have.Registry), nil
 }
 
-// streams checks the settings of the streams. sized: the account demands that each one has a limit of bytes.
-func (d *doctor) streams(sized bool, log *slog.Logger) {
+// streams checks the settings of the streams.
+func (d *doctor) streams(log *slog.Logger) {
 	for _, s := range d.look.streams {
 		if s.info == nil {
 			continue
 		}
-		c := s.info.Config
+		c, state := s.info.Config, s.info.State
 		bucket, isBucket := strings.CutPrefix(s.name, "KV_")
 		if !isBucket {
 			(&kvstore.Events{Config: kvstore.Config{Log: log}}).Inspect(c)
@@ -107,13 +107,82 @@ func (d *doctor) streams(sized bool, log *slog.Logger) {
 		if err := kvstore.Fit(bucket, c); err != nil {
 			log.Error(err.Error())
 		}
-		switch full := s.info.State.Bytes >= uint64(max(c.MaxBytes, 0))/100*fullPercent; {
-		case c.MaxBytes > 0 && sized && full:
-			log.Warn(fmt.Sprintf("stream %s has %d MiB of %d, and takes no writes when it is full", s.name,
-				s.info.State.Bytes>>20, c.MaxBytes>>20), "fix", "nats stream edit "+s.name+" --max-bytes SIZE")
-		case c.MaxBytes > 0 && !sized, c.MaxMsgs > 0:
-			log.Error("stream "+s.name+" has a limit, and takes no writes when it is full", "fix",
-				"nats stream edit "+s.name+" --max-bytes=-1 --max-msgs=-1")
+		full := func(has uint64, most int64) bool { return most > 0 && has >= uint64(most)/100*fullPercent }
+		if full(state.Bytes, c.MaxBytes) || full(state.Msgs, c.MaxMsgs) {
+			log.Warn(fmt.Sprintf("stream %s has %d of at most %d bytes and %d of at most %d records, and takes no writes "+
+				"when it is full", s.name, state.Bytes, c.MaxBytes, state.Msgs, c.MaxMsgs), "fix",
+				"nats stream edit "+s.name+" --max-bytes SIZE --max-msgs=-1")
 		}
 	}
+}
+
+// causes returns what the generators find, one line a cause, and the generators that are not ready for no such cause.
+func (l look) causes() (found []finding) {
+	for _, c := range admin.Causes(l.nodes) {
+		if c.Kind == "replicas.few" { // which the look at the streams has
+			continue
+		}
+		first := c.Findings[0]
+		nodes := make([]string, len(c.Findings))
+		for i, f := range c.Findings {
+			nodes[i] = f.Node
+		}
+		about := strings.Join(nodes, ", ")
+		if n := first.Count; n > 0 {
+			about += " about " + strings.Join(first.Keys, ", ")
+			if more := n - len(first.Keys); more > 0 {
+				about += fmt.Sprintf(" and %d more", more)
+			}
+		}
+		f := finding{Check: c.Kind, State: stateProblem, Found: about + ": " + first.Message,
+			Fix: first.Do + "; see docs/runbook.md#" + strings.ReplaceAll(c.Kind, ".", "")}
+		if c.Severity == admin.Warning {
+			f.State = stateWarning
+		}
+		found = append(found, f)
+	}
+	for _, s := range l.nodes {
+		for _, part := range s.Missing {
+			f := finding{Check: "generators", stops: true, Fix: "docs/runbook.md#leafcannotserve",
+				Found: fmt.Sprintf("%s lacks its %s: %s", s.Node, part, s.Reasons[part])}
+			if len(s.Findings) == 0 {
+				f.State = stateProblem
+			}
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// alone returns why a service depends on one machine. That only keeps machines from stopping: it may be meant so.
+func (l look) alone() (found []finding) {
+	if len(l.nodes) == 0 {
+		return []finding{{Check: "generators", State: stateProblem, Found: "no generator answers",
+			Fix: "start some with leaf serve, on at least two machines", stops: true}}
+	}
+	for _, name := range []string{"segments", "snowflakes"} {
+		able := slices.DeleteFunc(slices.Clone(l.nodes), func(s admin.State) bool {
+			return name == "segments" && !s.Segment || name == "snowflakes" && !s.Snowflake
+		})
+		servers := make(map[string]bool)
+		for _, s := range able {
+			servers[cmp.Or(s.Server, s.Address)] = true
+		}
+		if len(able) < 2 || len(servers) < 2 {
+			found = append(found, finding{Check: "generators", stops: true,
+				Found: fmt.Sprintf("generators that can answer with %s: %d (%s), at %d NATS servers", name, len(able),
+					names(able), len(servers)),
+				Fix: "start another generator on another machine. In a cluster, generators move to other servers within a " +
+					"minute; if not, give each the addresses of several (--server), and make sure that it can reach them"})
+		}
+	}
+	return found
+}
+
+func names(nodes []admin.State) string {
+	all := make([]string, len(nodes))
+	for i, s := range nodes {
+		all[i] = s.Node
+	}
+	return strings.Join(all, ", ")
 }

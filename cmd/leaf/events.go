@@ -104,16 +104,16 @@ func show(s *cli.Session, all iter.Seq2[events.Event, error]) error {
 	for e, err := range all {
 		switch {
 		case errors.Is(err, events.ErrNotAnEvent):
-			fmt.Fprintf(s.Cmd.ErrOrStderr(), "leaf: %v\n", err)
+			s.Warnf("%v", err)
 			continue
 		case err != nil:
 			return err
 		case s.JSON:
-			err = cli.PrintJSON(s.Out(), e)
+			err = cli.PrintJSON(s.Out, e)
 		default:
-			_, err = fmt.Fprintln(s.Out(), eventLine(e))
+			fmt.Fprintln(s.Out, eventLine(e))
 		}
-		if err != nil {
+		if err = cmp.Or(err, s.Out.Flush()); err != nil {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"os"
 	"strconv"
@@ -63,8 +62,7 @@ tag. "leaf decode" shows their parts.`,
 // command completes cmd, which gets IDs by the fetcher of its arguments.
 func (f *idFlags) command(cmd *cobra.Command, fetch func(args []string) fetcher) *cobra.Command {
 	f.Command(cmd, func(s *cli.Session, args []string) error {
-		ids := fetch(args)(bus.NewClient(s.NC, bus.Timeout(f.Timeout)), s.Context(), f.count, bus.Parallel(f.parallel))
-		return f.write(cmd, ids)
+		return f.write(s, fetch(args)(s.IDs(), s.Context(), f.count, bus.Parallel(f.parallel)))
 	})
 	fs := cmd.Flags()
 	fs.Int64VarP(&f.count, "count", "n", 1, "how many IDs")
@@ -79,54 +77,45 @@ func (f *idFlags) command(cmd *cobra.Command, fetch func(args []string) fetcher)
 }
 
 // write writes the IDs as they come, and shows the progress.
-func (f *idFlags) write(cmd *cobra.Command, ranges iter.Seq2[bus.Range, error]) (err error) {
+func (f *idFlags) write(s *cli.Session, ranges iter.Seq2[bus.Range, error]) (err error) {
 	var file *os.File // nil: none, or no ID has come yet
 	defer func() {
 		if file != nil {
 			err = errors.Join(err, file.Close())
 		}
 	}()
-	w := &idWriter{w: bufio.NewWriterSize(cmd.OutOrStdout(), 1<<16), count: f.count, ranges: f.ranges, json: f.JSON}
-	shown := cmd.ErrOrStderr()
-	if f.output == "" && cli.IsTerminal(cmd.OutOrStdout()) {
-		shown = io.Discard // the IDs themselves show the progress
-	}
-	progress := cli.NewProgress(shown)
-	defer progress.End()
-
-	var fetchErr, writeErr error
+	w := &idWriter{w: s.Out, count: f.count, ranges: f.ranges, json: f.JSON}
 	for r, failure := range ranges {
-		if fetchErr = cmp.Or(failure, cmd.Context().Err()); fetchErr != nil {
+		if err = cmp.Or(failure, s.Context().Err()); err != nil {
 			break
 		}
 		if f.output != "" && file == nil { // not earlier: if no ID comes, an old file keeps its content
 			if file, err = os.Create(f.output); err != nil {
 				return err
 			}
-			w.w.Reset(file)
+			w.w = bufio.NewWriterSize(file, 1<<16)
 		}
-		if writeErr = w.write(r); writeErr != nil {
-			break
+		if err := w.write(r); err != nil { // how many were written is not known
+			return err
 		}
-		progress.At("IDs", w.written, f.count)
+		if f.output != "" || !cli.IsTerminal(s.Cmd.OutOrStdout()) { // else the IDs themselves show the progress
+			s.Progress("IDs", w.written, f.count)
+		}
 	}
 	switch {
 	case !w.json || w.written == 0:
-	case fetchErr == nil:
+	case err == nil:
 		w.w.WriteString("]}\n")
 	default: // still JSON: the caller has the IDs
 		fmt.Fprintf(w.w, "],\"written\":%d}\n", w.written)
 	}
-	if errors.Is(fetchErr, context.Canceled) {
-		fetchErr = errors.New("interrupted")
-	}
-	switch writeErr = cmp.Or(writeErr, w.w.Flush()); {
-	case writeErr != nil: // how many were written is not known
+	if writeErr := w.w.Flush(); writeErr != nil {
 		return writeErr
-	case fetchErr != nil && w.written > 0:
-		return fmt.Errorf("%d of %d IDs were written: %w", w.written, f.count, fetchErr)
 	}
-	return fetchErr
+	if err = s.Failed(err); err != nil && w.written > 0 {
+		err = fmt.Errorf("%d of %d IDs were written: %w", w.written, f.count, err)
+	}
+	return err
 }
 
 // idWriter writes IDs as lines, ranges or JSON.

@@ -22,10 +22,8 @@ const mostTokens = 2
 
 // httpFlags are the flags of HTTP.
 type httpFlags struct {
-	addr, token, adminToken string
-	tlsCert, tlsKey         string // files
-
-	callers, operators *pflag.Flag // of the tokens
+	addr, token, adminToken                     string
+	tlsCert, tlsKey, callersFile, operatorsFile string
 }
 
 func (f *httpFlags) register(fs *pflag.FlagSet) {
@@ -35,9 +33,8 @@ func (f *httpFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
 	cli.Settings(fs, cli.GroupHTTP, "http", "http-tlscert", "http-tlskey")
-	cli.SecretFile(fs, cli.GroupHTTP, "http-token")
-	cli.SecretFile(fs, cli.GroupHTTP, "http-admin-token")
-	f.callers, f.operators = fs.Lookup("http-token"), fs.Lookup("http-admin-token")
+	cli.SecretFile(fs, cli.GroupHTTP, "http-token", &f.callersFile)
+	cli.SecretFile(fs, cli.GroupHTTP, "http-admin-token", &f.operatorsFile)
 }
 
 // check refuses values that cannot work, or that would open HTTP to the network.
@@ -82,10 +79,10 @@ func (f *httpFlags) listen() (net.Listener, error) {
 
 // tokens reads the tokens of callers and of operators, from their files if they have some.
 func (f *httpFlags) tokens() (t gateway.Tokens, err error) {
-	if t.Callers, err = splitTokens(f.callers, f.token); err != nil {
+	if t.Callers, err = splitTokens("http-token", f.callersFile, f.token); err != nil {
 		return t, err
 	}
-	if t.Operators, err = splitTokens(f.operators, f.adminToken); err != nil {
+	if t.Operators, err = splitTokens("http-admin-token", f.operatorsFile, f.adminToken); err != nil {
 		return t, err
 	}
 	if slices.ContainsFunc(t.Operators, func(token string) bool { return slices.Contains(t.Callers, token) }) {
@@ -96,10 +93,10 @@ func (f *httpFlags) tokens() (t gateway.Tokens, err error) {
 }
 
 // splitTokens reads the tokens of a flag, one a line.
-func splitTokens(flag *pflag.Flag, text string) (tokens []string, err error) {
-	if read := cli.Reread(flag); read != nil {
+func splitTokens(flag, file, text string) (tokens []string, err error) {
+	if read := cli.Reread(file); read != nil {
 		if text, err = read(); err != nil {
-			return nil, fmt.Errorf("--%s-file: %w", flag.Name, err)
+			return nil, fmt.Errorf("--%s-file: %w", flag, err)
 		}
 	}
 	if text == "" {
@@ -108,12 +105,12 @@ func splitTokens(flag *pflag.Flag, text string) (tokens []string, err error) {
 	for line := range strings.SplitSeq(text, "\n") {
 		token := strings.TrimRightFunc(line, unicode.IsSpace)
 		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, fmt.Errorf("--%s: an HTTP header cannot carry it: want ASCII without white space", flag.Name)
+			return nil, fmt.Errorf("--%s: an HTTP header cannot carry it: want ASCII without white space", flag)
 		}
 		tokens = append(tokens, token)
 	}
 	if len(tokens) > mostTokens {
-		return nil, fmt.Errorf("--%s has %d lines: want one token, or the old and the new one", flag.Name, len(tokens))
+		return nil, fmt.Errorf("--%s has %d lines: want one token, or the old and the new one", flag, len(tokens))
 	}
 	return tokens, nil
 }

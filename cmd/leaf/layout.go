@@ -16,8 +16,7 @@ import (
 
 func newLayoutCmd() *cobra.Command {
 	var f layoutFlags
-	var asJSON bool
-	cmd := &cobra.Command{
+	cmd := cli.Local(&cobra.Command{
 		Use:   "layout",
 		Short: "Show what a layout of snowflakes gives, and until when",
 		Long: `Show what a layout of snowflakes gives, and when its time ends. It asks no generator.
@@ -26,23 +25,18 @@ An installation keeps its layout for life: docs/snowflakes.md.`,
   leaf layout --id-bits 53 --worker-bits 6
   leaf layout --id-bits 53 --worker-bits 6 --sequence-bits 8 --time-unit 10ms
   leaf layout --id-bits 53 --worker-bits 5 --sequence-bits 16 --time-unit 1s --json`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := f.layout()
-			if err != nil {
-				return err
-			}
-			if err := l.CheckLife(time.Now().UnixMilli()); err != nil {
-				return cli.UsageError{Err: err}
-			}
-			if r := reportLayout(l); !asJSON {
-				return r.print(cmd.OutOrStdout())
-			} else {
-				return cli.PrintJSON(cmd.OutOrStdout(), r)
-			}
-		},
-	}
+	}, func(s *cli.Session, _ []string) error {
+		l, err := f.layout()
+		if err != nil {
+			return err
+		}
+		if err := l.CheckLife(time.Now().UnixMilli()); err != nil {
+			return cli.UsageError{Err: err}
+		}
+		r := reportLayout(l)
+		return s.Print(r, r.print)
+	})
 	f.register(cmd)
-	cli.JSONFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -71,7 +65,7 @@ func reportLayout(l snowflake.Layout) layoutReport {
 	}
 }
 
-func (r layoutReport) print(w io.Writer) error {
+func (r layoutReport) print(w io.Writer) {
 	const exact = 53 // bits of a number that JavaScript holds
 	javaScript := "holds each ID exactly"
 	if r.IDBits > exact {
@@ -79,13 +73,12 @@ func (r layoutReport) print(w io.Writer) error {
 	}
 	unit := time.Duration(r.UnitMS) * time.Millisecond
 	years := time.Until(r.End).Hours() / 24 / 365.25
-	return cli.PrintTable(w, []string{"time", fmt.Sprintf("%d bits of %v, from %s", r.TimeBits, unit,
-		r.Epoch.Format(snowflake.TimeFormat))}, [][]string{
-		{"ends", fmt.Sprintf("%s, in %.0f years", r.End.Format(snowflake.TimeFormat), years)},
-		{"workers", fmt.Sprintf("%d, of %d bits: as many generators can issue IDs", r.Workers, r.WorkerBits)},
-		{"IDs of a worker", fmt.Sprintf("%d in %v, of %d bits: %d a second", r.PerUnit, unit, r.SequenceBits,
+	cli.PrintTable(w,
+		[]string{"time", fmt.Sprintf("%d bits of %v, from %s", r.TimeBits, unit, r.Epoch.Format(snowflake.TimeFormat))},
+		[]string{"ends", fmt.Sprintf("%s, in %.0f years", r.End.Format(snowflake.TimeFormat), years)},
+		[]string{"workers", fmt.Sprintf("%d, of %d bits: as many generators can issue IDs", r.Workers, r.WorkerBits)},
+		[]string{"IDs of a worker", fmt.Sprintf("%d in %v, of %d bits: %d a second", r.PerUnit, unit, r.SequenceBits,
 			r.PerSecond)},
-		{"largest ID", strconv.FormatInt(int64(r.LargestID), 10)},
-		{"JavaScript", javaScript},
-	})
+		[]string{"largest ID", strconv.FormatInt(int64(r.LargestID), 10)},
+		[]string{"JavaScript", javaScript})
 }

@@ -25,8 +25,8 @@ type migration struct {
 
 func newMigrateCmd() *cobra.Command {
 	var db databaseFlags
-	var check, print, asJSON bool
-	cmd := &cobra.Command{
+	var check, print bool
+	cmd := cli.Local(&cobra.Command{
 		Use:   "migrate",
 		Short: "Create or check the MySQL tables",
 		Long: `Create the tables that leaf keeps in a MySQL or MariaDB database, as leaf serve does,
@@ -34,22 +34,17 @@ and check those that exist. Nothing is dropped, altered or rewritten.`,
 		Example: `  leaf migrate --mysql-file admin.dsn            user:password@tcp(host:3306)/database
   leaf migrate --mysql-file leaf.dsn --check
   leaf migrate --print > leaf.sql`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if print {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), schema.SQL(db.table))
-				return err
-			}
-			m, err := migrate(cmd, &db, check)
-			if err == nil && asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), m)
-			}
-			if err == nil {
-				err = m.show(cmd.OutOrStdout())
-			}
+	}, func(s *cli.Session, _ []string) error {
+		if print {
+			fmt.Fprint(s.Out, schema.SQL(db.table))
+			return nil
+		}
+		m, err := migrate(s, &db, check)
+		if err != nil {
 			return err
-		},
-	}
-	cli.JSONFlag(cmd, &asJSON)
+		}
+		return s.Print(m, m.print)
+	})
 	db.register(cmd.Flags(), cli.GroupCommand, "the database, `DSN` "+dsnForm)
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
@@ -58,39 +53,37 @@ and check those that exist. Nothing is dropped, altered or rewritten.`,
 	return cmd
 }
 
-func migrate(cmd *cobra.Command, db *databaseFlags, check bool) (m migration, err error) {
+func migrate(s *cli.Session, db *databaseFlags, check bool) (m migration, err error) {
 	if db.dsn == "" {
 		return m, cli.Usagef("--mysql or --mysql-file is missing: it names the database, %s", dsnForm)
 	}
-	log, err := cli.NewLogger(cmd.ErrOrStderr(), "warn", "text")
+	log, err := cli.NewLogger(s.Cmd.ErrOrStderr(), "warn", "text")
 	if err != nil {
 		return m, err
 	}
-	s, err := db.store(schema.Config{Check: check, Log: log})
+	store, err := db.store(schema.Config{Check: check, Log: log})
 	if err != nil {
 		return m, err
 	}
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), migrateTimeout)
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(s.Context(), migrateTimeout)
 	defer cancel()
-	created, err := s.Migrate(ctx)
+	created, err := store.Migrate(ctx)
 	if err != nil {
 		return m, err
 	}
 	m.Created = append([]string{}, created...) // in JSON [], not null
-	m.Tags, m.Unserved, err = rowsOf(ctx, s)
+	m.Tags, m.Unserved, err = rowsOf(ctx, store)
 	return m, err
 }
 
-func (m migration) show(w io.Writer) error {
+func (m migration) print(w io.Writer) {
 	what := "all tables existed"
 	if len(m.Created) > 0 {
 		what = "created " + strings.Join(m.Created, ", ")
 	}
-	text := fmt.Sprintf("%s; %d tags\n", what, m.Tags)
+	fmt.Fprintf(w, "%s; %d tags\n", what, m.Tags)
 	for _, row := range m.Unserved {
-		text += "not served: " + row + "\n"
+		fmt.Fprintln(w, "not served:", row)
 	}
-	_, err := io.WriteString(w, text)
-	return err
 }

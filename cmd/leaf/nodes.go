@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,10 +43,7 @@ stays reserved: see "leaf workers release".`,
 		if err := s.Admin.ForgetNode(s.Context(), args[0]); err != nil {
 			return err
 		}
-		return s.Print(admin.NodeName{Node: args[0]}, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "forgot %s\n", cli.Safe(args[0]))
-			return err
-		})
+		return s.Print(admin.NodeName{Node: args[0]}, func(w io.Writer) { fmt.Fprintln(w, "forgot", cli.Safe(args[0])) })
 	})
 }
 
@@ -61,10 +56,11 @@ func showNodes(s *cli.Session, _ []string) error {
 		return cli.Nobody{Err: errors.New("no generator answers: is one running on this NATS?")}
 	case s.JSON:
 		lost := append([]admin.LostNode{}, admin.LostNodes(states)...) // [] if there are none
-		return cli.PrintJSON(s.Out(), map[string]any{"nodes": states, "lost": lost})
+		return cli.PrintJSON(s.Out, map[string]any{"nodes": states, "lost": lost})
 	}
-	rows := make([][]string, len(states))
-	for i, n := range states {
+	rows := [][]string{{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS",
+		"VERSION"}}
+	for _, n := range states {
 		ready := "ready"
 		if !n.Ready {
 			ready = "missing: " + strings.Join(n.Missing, ", ")
@@ -72,7 +68,7 @@ func showNodes(s *cli.Session, _ []string) error {
 		for _, what := range n.Missing {
 			fmt.Fprintln(s.Cmd.ErrOrStderr(), cli.Safe(fmt.Sprintf("%s: %s: %s", n.Node, what, n.Reasons[what])))
 		}
-		worker := "-"
+		worker := ""
 		if n.Worker != nil {
 			worker = strconv.FormatInt(*n.Worker, 10)
 		}
@@ -80,17 +76,15 @@ func showNodes(s *cli.Session, _ []string) error {
 		for _, count := range n.Counts.Errors {
 			refused += count
 		}
-		rows[i] = []string{
+		rows = append(rows, []string{
 			n.Node, ready, worker, fmt.Sprint(n.Counts.Requests), fmt.Sprint(n.Counts.IDs), fmt.Sprint(refused),
-			fmt.Sprint(n.Counts.Waiting), strconv.Itoa(n.Counts.Tags), cmp.Or(n.HTTP, "-"), n.Address, n.Version,
-		}
+			fmt.Sprint(n.Counts.Waiting), strconv.Itoa(n.Counts.Tags), n.HTTP, n.Address, n.Version,
+		})
 	}
 	for _, l := range admin.LostNodes(states) {
 		ago := (time.Duration(l.SilentMS) * time.Millisecond).Truncate(time.Second)
-		row := []string{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)}
-		rows = append(rows, append(row, slices.Repeat([]string{"-"}, 9)...))
+		rows = append(rows, []string{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)})
 	}
-	head := []string{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS",
-		"VERSION"}
-	return cli.PrintTable(s.Out(), head, rows)
+	cli.PrintTable(s.Out, rows...)
+	return nil
 }

@@ -54,19 +54,17 @@ so it is safe to repeat. The exit status is 1 if a tag is missing.`,
 		Example: `  leaf restore leaf-2026-11-26.backup
   leaf restore latest.backup --json > restored.json`,
 		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
-		PreRunE:           func(*cobra.Command, []string) error { return checkReplicas(f.replicas) },
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			data, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			if b, err = kvstore.ParseBackup(data); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			return checkReplicas(f.replicas)
+		},
 	}, func(s *cli.Session, _ []string) error { return f.run(s, b) })
-	connected := cmd.RunE
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		data, err := os.ReadFile(args[0])
-		if err != nil {
-			return err
-		}
-		if b, err = kvstore.ParseBackup(data); err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
-		}
-		return connected(cmd, args)
-	}
 	replicasFlag(cmd.Flags(), &f.replicas)
 	cmd.Flags().DurationVar(&f.wait, "wait", time.Minute, "longest wait until a generator can say which tags there are")
 	f.OwnInboxes(cmd.Flags())
@@ -87,13 +85,11 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("nothing was restored: %w", s.Failed(err))
+		return fmt.Errorf("nothing was restored: %w", err)
 	}
-	progress := cli.NewProgress(s.Cmd.ErrOrStderr())
-	done, err := kvstore.Restore(ctx, cfg, b, know.Ends, showRecords(progress))
-	progress.End()
+	done, err := kvstore.Restore(ctx, cfg, b, know.Ends, showRecords(s))
 	if err != nil {
-		return s.Failed(err)
+		return err
 	}
 	report := restored{
 		Installation: b.Installation, BackedUp: b.Created,
@@ -111,7 +107,7 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 		s.Warnf("no generator is heard, and each one knows IDs that were reserved after the backup. " +
 			"Start all generators with their data folders, and repeat the restore before callers ask for IDs")
 	}
-	err = s.Print(report, func(w io.Writer) error { return printRestored(s, w, report) })
+	err = s.Print(report, func(w io.Writer) { printRestored(s, w, report) })
 	if problem == nil && len(report.Missing) > 0 {
 		problem = fmt.Errorf("missing tags: %d. Their callers get no IDs until you add them",
 			len(report.Missing)+report.MoreMissing)
@@ -150,18 +146,15 @@ func (f *restoreFlags) compare(s *cli.Session, report *restored) error {
 	}
 }
 
-func printRestored(s *cli.Session, w io.Writer, r restored) error {
-	_, err := fmt.Fprintf(w, "installation %s, as of %s: records created: %d, raised: %d, unchanged: %d\n",
+func printRestored(s *cli.Session, w io.Writer, r restored) {
+	fmt.Fprintf(w, "installation %s, as of %s: records created: %d, raised: %d, unchanged: %d\n",
 		r.Installation, cli.Time(r.BackedUp), r.Created, r.Raised, r.Unchanged)
 	for _, t := range r.Behind {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%s was behind, and begins at %d\n", t.Tag, t.End)
-		}
+		fmt.Fprintf(w, "%s was behind, and begins at %d\n", t.Tag, t.End)
 	}
 	if len(r.Damaged) > 0 {
 		s.Warnf("these records cannot be read, and stay as they are: %s", strings.Join(r.Damaged, ", "))
 	}
 	warnMissing(s, admin.MissingTags{Tags: r.Missing, More: r.MoreMissing})
 	warnStrict(s, len(r.Strict))
-	return err
 }

@@ -22,20 +22,18 @@ const dsnForm = "user:password@tcp(host:3306)/database"
 
 // databaseFlags say which database has the tags, and how to reach it.
 type databaseFlags struct {
-	dsn    string
-	secret *pflag.Flag // the one with the DSN
-	table  string
-	tls    schema.TLS
+	dsn, file string // or the file that has the DSN
+	table     string
+	tls       schema.TLS
 }
 
 func (f *databaseFlags) register(fs *pflag.FlagSet, group, usage string) {
 	fs.StringVar(&f.dsn, "mysql", "", usage)
-	f.secret = fs.Lookup("mysql")
 	fs.StringVar(&f.table, "mysql-table", "", "`NAME` of the table of the tags (default "+schema.DefaultTable+")")
 	fs.StringVar(&f.tls.CA, "mysql-tlsca", "", "`FILE` of the authority that signed the database's certificate")
 	fs.StringVar(&f.tls.Cert, "mysql-tlscert", "", "client certificate `FILE` for the database")
 	fs.StringVar(&f.tls.Key, "mysql-tlskey", "", "key `FILE` of that certificate")
-	cli.SecretFile(fs, group, "mysql")
+	cli.SecretFile(fs, group, "mysql", &f.file)
 	cli.Settings(fs, group, "mysql-table", "mysql-tlsca", "mysql-tlscert", "mysql-tlskey")
 }
 
@@ -49,7 +47,7 @@ func (f *databaseFlags) store(cfg schema.Config) (*schema.Database, error) {
 		return nil, nil
 	}
 	cfg.DSN, cfg.Table, cfg.TLS = f.dsn, f.table, f.tls
-	cfg.Reread = cli.Reread(f.secret)
+	cfg.Reread = cli.Reread(f.file)
 	s, err := schema.New(cfg)
 	if err != nil {
 		return nil, cli.Usagef("--mysql: %w", err)
@@ -124,6 +122,6 @@ func replicasFlag(fs *pflag.FlagSet, replicas *int) {
 func checkReplicas(replicas int) error { return cli.Within("replicas", replicas, 0, limitReplicas) }
 
 // showRecords shows on a terminal how far a backup or a restore is.
-func showRecords(p *cli.Progress) kvstore.Progress {
-	return func(bucket string, done, total int) { p.At("records of "+bucket, int64(done), int64(total)) }
+func showRecords(s *cli.Session) kvstore.Progress {
+	return func(bucket string, done, total int) { s.Progress("records of "+bucket, int64(done), int64(total)) }
 }

@@ -94,10 +94,7 @@ func (a *advances) run(s *cli.Session, tags []string) error {
 			change = fmt.Sprintf("%d unchanged", t.MaxID)
 		}
 		a.Tags = append(a.Tags, t)
-		if !s.JSON {
-			_, err = fmt.Fprintln(s.Out(), tag, change)
-		}
-		return err
+		return s.Sayf("%s %s\n", tag, change)
 	})
 	var unheard []string
 	strict := 0
@@ -114,12 +111,12 @@ func (a *advances) run(s *cli.Session, tags []string) error {
 		ctx, cancel := context.WithTimeout(s.Context(), missingTimeout) // it reads what all others know
 		a.LossEnded, failed = s.Admin.EndLoss(ctx, admin.EndLossRequest{Without: a.req.Without})
 		cancel()
-		if a.LossEnded && !s.JSON {
-			_, err = fmt.Fprintln(s.Out(), "the loss of all tags has ended: a name without a record is new from now on")
+		if a.LossEnded {
+			err = s.Sayf("the loss of all tags has ended: a name without a record is new from now on\n")
 		}
 	}
 	if err == nil && s.JSON {
-		err = cli.PrintJSON(s.Out(), a)
+		err = cli.PrintJSON(s.Out, a)
 	}
 	return cmp.Or(err, failed)
 }

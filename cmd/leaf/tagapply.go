@@ -105,20 +105,14 @@ func (all *applications) run(s *cli.Session, specs []admin.TagSpec) error {
 			verb = prefix + "create" + done
 		}
 		all.Tags = append(all.Tags, a)
-		if s.JSON {
-			return nil
-		}
 		line := strings.TrimSuffix(verb+" "+a.Tag+": "+strings.Join(a.Changes, ", "), ": ")
-		_, err = fmt.Fprintln(s.Out(), cli.Safe(line))
-		return err
+		return s.Sayf("%s\n", cli.Safe(line))
 	})
 	warnUnheard(s, unheard)
 	if err == nil {
-		err = s.Print(all, func(w io.Writer) error {
-			changed := len(all.Tags) - all.created
-			_, err := fmt.Fprintf(w, format, len(all.Tags)+all.Unchanged+len(all.Failed), all.created, changed,
+		err = s.Print(all, func(w io.Writer) {
+			fmt.Fprintf(w, format, len(all.Tags)+all.Unchanged+len(all.Failed), all.created, len(all.Tags)-all.created,
 				all.Unchanged, len(all.Failed))
-			return err
 		})
 	}
 	return cmp.Or(err, all.end(s.Context(), "applied", len(all.Tags)+all.Unchanged, len(specs)))

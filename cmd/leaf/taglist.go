@@ -26,12 +26,12 @@ tag, whose MAX_ID is a number and no ID.`,
 		if err != nil {
 			return err
 		}
-		return s.Print(all, func(w io.Writer) error {
+		return s.Print(all, func(w io.Writer) {
 			for _, t := range all.Unserved {
 				t.Description = "NOT SERVED: " + t.Problem
 				all.Tags = append(all.Tags, t.TagRecord)
 			}
-			return printTags(w, all.Tags...)
+			printTags(w, all.Tags...)
 		})
 	})
 	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
@@ -55,7 +55,10 @@ that are handed out after the export are above its max_id.`,
 			return err
 		}
 		warnUnserved(s, all)
-		return s.Print(map[string]any{"tags": all.Tags}, func(w io.Writer) error { return writeTagFile(w, all.Tags) })
+		if s.JSON {
+			return cli.PrintJSON(s.Out, map[string]any{"tags": all.Tags})
+		}
+		return writeTagFile(s.Out, all.Tags)
 	})
 	cmd.Flags().StringVar(&req.Prefix, "prefix", "", "only tags that start with `TEXT`")
 	return cmd

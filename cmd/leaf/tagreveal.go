@@ -45,11 +45,11 @@ the tag, unless there were gaps. "leaf trace TAG ID" says whether it was claimed
 			Tag string     `json:"tag"`
 			IDs []revealed `json:"ids"`
 		}{Tag: args[0]}
-		var rows [][]string
+		rows := [][]string{{"ID", "NUMBER"}}
 		for i, id := range ids {
 			report.IDs = append(report.IDs, revealed{id, numbers[i]})
 			rows = append(rows, []string{strconv.FormatInt(int64(id), 10), strconv.FormatInt(int64(numbers[i]), 10)})
 		}
-		return s.Print(report, func(w io.Writer) error { return cli.PrintTable(w, []string{"ID", "NUMBER"}, rows) })
+		return s.Print(report, func(w io.Writer) { cli.PrintTable(w, rows...) })
 	})
 }

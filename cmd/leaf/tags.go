@@ -28,12 +28,12 @@ func tagCommand(
 			return err
 		}
 		warnUnheard(s, t.Unheard)
-		return s.Print(t, func(w io.Writer) error {
+		return s.Print(t, func(w io.Writer) {
 			if done == "" {
-				return printTags(w, t)
+				printTags(w, t)
+			} else {
+				fmt.Fprintf(w, done, t.Tag, t.MaxID)
 			}
-			_, err := fmt.Fprintf(w, done, t.Tag, t.MaxID)
-			return err
 		})
 	})
 }
@@ -68,24 +68,14 @@ func warnUnheard(s *cli.Session, nodes []string) {
 	}
 }
 
-// printTags writes a table. Columns that would be empty are left out.
-func printTags(w io.Writer, tags ...admin.TagRecord) error {
-	head := []string{"TAG", "MAX_ID", "STEP", "OPAQUE", "UPDATED", "RULES", "DESCRIPTION"}
-	rows := make([][]string, len(tags))
-	for i, t := range tags {
-		rows[i] = []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10),
-			cmp.Or(t.Order, strconv.FormatInt(t.Step, 10)), t.Opaque, cli.Time(t.Updated), rulesOf(t.TagRules), t.Description}
+// printTags writes a table.
+func printTags(w io.Writer, tags ...admin.TagRecord) {
+	rows := [][]string{{"TAG", "MAX_ID", "STEP", "OPAQUE", "UPDATED", "RULES", "DESCRIPTION"}}
+	for _, t := range tags {
+		rows = append(rows, []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10),
+			cmp.Or(t.Order, strconv.FormatInt(t.Step, 10)), t.Opaque, cli.Time(t.Updated), rulesOf(t.TagRules), t.Description})
 	}
-	for _, column := range []int{5, 3} { // the last one first, because they are cut out
-		if slices.ContainsFunc(rows, func(row []string) bool { return row[column] != "" }) {
-			continue
-		}
-		head = slices.Delete(head, column, column+1)
-		for i := range rows {
-			rows[i] = slices.Delete(rows[i], column, column+1)
-		}
-	}
-	return cli.PrintTable(w, head, rows)
+	cli.PrintTable(w, rows...)
 }
 
 // rulesOf is what a list shows as the rules of a tag.

@@ -51,20 +51,16 @@ exit status is 1. docs/operate.md#audit has the answers.`,
 			return unknownTag(tag)
 		}
 		if err != nil {
-			return s.Failed(err)
+			return err
 		}
-		return printTraced(s.Out(), s.JSON, t)
+		return printTraced(s, t)
 	})
 }
 
 // printTraced writes a trace. Two claims of one ID are an error.
-func printTraced(w io.Writer, asJSON bool, t audit.Trace) (err error) {
-	if asJSON {
-		err = cli.PrintJSON(w, t)
-	} else {
-		err = printTrace(w, t)
-	}
-	if err == nil && len(t.Claims) > 1 {
+func printTraced(s *cli.Session, t audit.Trace) error {
+	err := s.Print(t, func(w io.Writer) { printTrace(w, t) })
+	if len(t.Claims) > 1 {
 		err = fmt.Errorf("ID %d has %d claims, and one is allowed", t.ID, len(t.Claims))
 	}
 	return err
@@ -94,7 +90,7 @@ func parseID(text string) (bus.ID, error) {
 }
 
 // printTrace writes what is known of an ID: the message, the claims, and what the answer rests on.
-func printTrace(w io.Writer, t audit.Trace) error {
+func printTrace(w io.Writer, t audit.Trace) {
 	fmt.Fprintln(w, cli.Safe(fmt.Sprintf("%s %d: %s", cmp.Or(t.Tag, "snowflake"), t.ID, t.Message)))
 	var facts [][]string
 	fact := func(given bool, name string, value any) {
@@ -121,8 +117,5 @@ func printTrace(w io.Writer, t audit.Trace) error {
 	fact(t.Number != 0, "number", t.Number)
 	fact(t.End != 0, "tag claimed below", t.End)
 	fact(!t.Since.IsZero(), "events since", cli.TimeMS(t.Since))
-	if len(facts) == 0 {
-		return nil
-	}
-	return cli.PrintTable(w, facts[0], facts[1:])
+	cli.PrintTable(w, facts...)
 }

@@ -36,19 +36,19 @@ may come back), or free (its reservation is over, and any generator may take it)
 			return err
 		}
 		all.Next = 0
-		return s.Print(all, func(w io.Writer) error { return printWorkers(w, all.Workers...) })
+		return s.Print(all, func(w io.Writer) { printWorkers(w, all.Workers...) })
 	})
 	cmd.AddCommand(newWorkersReleaseCmd())
 	return cmd
 }
 
-func printWorkers(w io.Writer, workers ...admin.Worker) error {
-	rows := make([][]string, len(workers))
-	for i, w := range workers {
-		rows[i] = []string{strconv.FormatInt(w.Worker, 10), w.Node, stateOf(w), cli.Time(w.Acquired),
-			cli.Time(w.Reported), cli.Time(w.ReservedUntil)}
+func printWorkers(to io.Writer, workers ...admin.Worker) {
+	rows := [][]string{{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}}
+	for _, w := range workers {
+		rows = append(rows, []string{strconv.FormatInt(w.Worker, 10), w.Node, stateOf(w), cli.Time(w.Acquired),
+			cli.Time(w.Reported), cli.Time(w.ReservedUntil)})
 	}
-	return cli.PrintTable(w, []string{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}, rows)
+	cli.PrintTable(to, rows...)
 }
 
 func newWorkersReleaseCmd() *cobra.Command {
@@ -115,8 +115,5 @@ No ID comes twice if both of these are true:
 
 // printReleased prints a worker that is free, or will be soon.
 func printReleased(s *cli.Session, w admin.Worker, format string) error {
-	return s.Print(w, func(to io.Writer) error {
-		_, err := fmt.Fprintf(to, format, w.Worker, cli.Time(w.ReservedUntil))
-		return err
-	})
+	return s.Print(w, func(to io.Writer) { fmt.Fprintf(to, format, w.Worker, cli.Time(w.ReservedUntil)) })
 }

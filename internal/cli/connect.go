@@ -37,43 +37,46 @@ type Conn struct {
 	Timeout               time.Duration // the longest wait for NATS; above zero
 	Context               string        // name of a NATS context; clients only
 
-	creds, nkey            string // files
-	tlsCA, tlsCert, tlsKey string // files
-	tlsFirst               bool
-	ownInbox               string // in place of _INBOX, where neither the flag nor the NATS context says more
-	password, token        *pflag.Flag
+	creds, nkey             string // files
+	tlsCA, tlsCert, tlsKey  string // files
+	tlsFirst                bool
+	ownInbox                string // in place of _INBOX, where neither the flag nor the NATS context says more
+	passwordFile, tokenFile string
 }
 
 // Register adds the flags of a generator as settings of a group. It uses no NATS contexts: an installation must not
 // depend on the context that someone has selected.
 func (c *Conn) Register(fs *pflag.FlagSet, group string) {
+	for _, f := range []struct {
+		value                        *string
+		name, short, variable, usage string
+	}{
+		{&c.Server, "server", "s", "NATS_URL", "`URL` of the NATS server, or several with commas"},
+		{&c.creds, "creds", "", "NATS_CREDS", "credentials `FILE` for NATS"},
+		{&c.nkey, "nkey", "", "NATS_NKEY", "nkey seed `FILE` for NATS"},
+		{&c.User, "user", "", "NATS_USER", "user `NAME` for NATS"},
+		{&c.Password, "password", "", "NATS_PASSWORD", "password for NATS"},
+		{&c.Token, "token", "", "NATS_TOKEN", "token for NATS"},
+		{&c.tlsCA, "tlsca", "", "NATS_CA", "certificate authority `FILE` that signed the certificate of the NATS server"},
+		{&c.tlsCert, "tlscert", "", "NATS_CERT", "client certificate `FILE` for NATS"},
+		{&c.tlsKey, "tlskey", "", "NATS_KEY", "key `FILE` of the client certificate"},
+		{&c.InboxPrefix, "inbox-prefix", "", "", "`SUBJECT` under which replies arrive (default _INBOX)"},
+		{&c.JSDomain, "js-domain", "", "", "JetStream `DOMAIN`"},
+	} {
+		fs.StringVarP(f.value, f.name, f.short, "", f.usage)
+		Settings(fs, group, f.name)
+		if f.variable != "" {
+			annotate(fs.Lookup(f.name), noteNATS, f.variable)
+		}
+	}
 	fs.DurationVar(&c.Timeout, "timeout", 5*time.Second, "longest wait for NATS")
+	annotate(fs.Lookup("timeout"), noteNATS, "NATS_TIMEOUT")
 	fs.BoolVar(&c.tlsFirst, "tlsfirst", false, "begin TLS before the server greets: for a NATS server with "+
 		"handshake_first")
-	fs.StringVarP(&c.Server, "server", "s", "", "`URL` of the NATS server, or several with commas")
-	fs.StringVar(&c.creds, "creds", "", "credentials `FILE` for NATS")
-	fs.StringVar(&c.nkey, "nkey", "", "nkey seed `FILE` for NATS")
-	fs.StringVar(&c.User, "user", "", "user `NAME` for NATS")
-	fs.StringVar(&c.Password, "password", "", "password for NATS")
-	fs.StringVar(&c.Token, "token", "", "token for NATS")
-	fs.StringVar(&c.tlsCA, "tlsca", "", "certificate authority `FILE` that signed the certificate of the NATS server")
-	fs.StringVar(&c.tlsCert, "tlscert", "", "client certificate `FILE` for NATS")
-	fs.StringVar(&c.tlsKey, "tlskey", "", "key `FILE` of the client certificate")
-	fs.StringVar(&c.InboxPrefix, "inbox-prefix", "", "`SUBJECT` under which replies arrive (default _INBOX)")
-	fs.StringVar(&c.JSDomain, "js-domain", "", "JetStream `DOMAIN`")
-	Settings(fs, group, "timeout", "tlsfirst", "server", "creds", "nkey", "user", "tlsca", "tlscert", "tlskey",
-		"inbox-prefix", "js-domain")
-	SecretFile(fs, group, "password")
-	SecretFile(fs, group, "token")
-	Secret(fs.Lookup("server")) // a URL may hold a password
-	c.password, c.token = fs.Lookup("password"), fs.Lookup("token")
-	for name, variable := range map[string]string{
-		"timeout": "NATS_TIMEOUT", "server": "NATS_URL", "creds": "NATS_CREDS", "nkey": "NATS_NKEY",
-		"user": "NATS_USER", "password": "NATS_PASSWORD", "token": "NATS_TOKEN",
-		"tlsca": "NATS_CA", "tlscert": "NATS_CERT", "tlskey": "NATS_KEY",
-	} {
-		annotate(fs.Lookup(name), noteNATS, variable)
-	}
+	Settings(fs, group, "timeout", "tlsfirst")
+	SecretFile(fs, group, "password", &c.passwordFile)
+	SecretFile(fs, group, "token", &c.tokenFile)
+	annotate(fs.Lookup("server"), noteSecret, "true") // a URL may hold a password
 }
 
 // RegisterClient adds the flags of a command that asks generators.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,41 +24,19 @@ With --server the selected context is not used. leaf serve uses no context.`,
   leaf get order --context production`,
 	}
 	new(Conn).RegisterClient(cmd.Flags())
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) { // without it, cobra shows no flags of what cannot be run
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n", cmd.Long)
-		_ = usage(cmd)
-	})
+	cmd.SetHelpTemplate("{{.Long}}\n\nExamples:\n{{.Example}}{{flagGroups .}}\n")
 	return cmd
 }
 
-// usage prints how a command is used, with its flags in groups. Those of a connection are a topic of their own.
-func usage(cmd *cobra.Command) error {
-	var b strings.Builder
-	section := func(title, text string) {
-		if text = strings.TrimRight(text, " \n"); text != "" {
-			fmt.Fprintf(&b, "\n%s:\n%s\n", title, text)
-		}
-	}
-	list := func(is func(*cobra.Command) bool) (lines string) {
-		for _, c := range cmd.Commands() {
-			if is(c) {
-				lines += fmt.Sprintf("  %-*s %s\n", c.NamePadding(), c.Name(), c.Short)
-			}
-		}
-		return lines
-	}
-	lines := "  " + cmd.UseLine()
-	if cmd.HasAvailableSubCommands() {
-		lines += "\n  " + cmd.CommandPath() + " COMMAND"
-	}
-	if cmd.Name() != TopicConnection {
-		section("Usage", lines)
-	}
-	if len(cmd.Aliases) > 0 {
-		section("Aliases", "  "+cmd.NameAndAliases())
-	}
-	section("Examples", cmd.Example)
-	section("Commands", list(func(c *cobra.Command) bool { return c.IsAvailableCommand() || c.Name() == "help" }))
+// useGroups makes the help show flags in groups.
+func useGroups(root *cobra.Command) {
+	cobra.AddTemplateFunc("flagGroups", flagGroups)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
+		"\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagGroups .}}", 1))
+}
+
+// flagGroups are the flags of a command in groups. Those of a connection are a topic of their own.
+func flagGroups(cmd *cobra.Command) (text string) {
 	for _, title := range []string{
 		GroupStart, GroupNATS, GroupState, GroupSnowflakes, GroupLimits, GroupHTTP, GroupLog, GroupConnection,
 		GroupCommand,
@@ -70,18 +47,20 @@ func usage(cmd *cobra.Command) error {
 				flags.AddFlag(f)
 			}
 		})
-		if title == GroupConnection && flags.HasFlags() && cmd.Name() != TopicConnection {
-			b.WriteString("\nConnection to NATS: -s/--server, --creds, --user, --context and more: " +
-				"leaf help " + TopicConnection + "\n")
-			continue
+		switch {
+		case !flags.HasFlags():
+		case title == GroupConnection && cmd.Name() != TopicConnection:
+			text += "\n\nConnection to NATS: -s/--server, --creds, --user, --context and more: leaf help " + TopicConnection
+		default:
+			text += fmt.Sprintf("\n\n%s:\n%s", title, strings.TrimRight(flags.FlagUsages(), "\n"))
 		}
-		section(title, flags.FlagUsages())
 	}
-	section("Global flags", cmd.InheritedFlags().FlagUsages())
-	section("Topics", list((*cobra.Command).IsAdditionalHelpTopicCommand))
-	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\n\"%s COMMAND --help\" says more about a command.\n", cmd.CommandPath())
+	return text
+}
+
+// document adds the variables that set f to its help.
+func document(f *pflag.Flag) {
+	if noted(f, noteGroup) != "" {
+		f.Usage += " [$" + strings.Join(append([]string{variable(f)}, f.Annotations[noteNATS]...), ", $") + "]"
 	}
-	_, err := io.WriteString(cmd.OutOrStderr(), strings.TrimPrefix(b.String(), "\n"))
-	return err
 }

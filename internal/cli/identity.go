@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/spf13/pflag"
 )
 
 // identity returns the options that say who connects. Credentials in flags replace all those of a NATS context, which
@@ -21,7 +20,7 @@ func (c *Conn) identity() (opts []nats.Option) {
 		})
 	}
 	if c.User != "" || c.Password != "" {
-		password := latest(c.password, c.Password)
+		password := latest(c.passwordFile, c.Password)
 		opts = append(opts, func(o *nats.Options) error {
 			user := cmp.Or(c.User, o.User)
 			o.User, o.Password, o.UserInfo = "", "", func() (string, string) { return user, password() }
@@ -29,15 +28,15 @@ func (c *Conn) identity() (opts []nats.Option) {
 		})
 	}
 	if c.Token != "" {
-		opts = append(opts, nats.TokenHandler(latest(c.token, c.Token)))
+		opts = append(opts, nats.TokenHandler(latest(c.tokenFile, c.Token)))
 	}
 	return opts
 }
 
 // latest returns a function that reads a secret again from its file, if it comes from one, and returns the last one
 // while that fails.
-func latest(secret *pflag.Flag, value string) func() string {
-	reread := Reread(secret)
+func latest(path, value string) func() string {
+	reread := Reread(path)
 	var last atomic.Pointer[string]
 	last.Store(&value)
 	return func() string {
@@ -52,10 +51,10 @@ func latest(secret *pflag.Flag, value string) func() string {
 
 // Latest returns a function that reads password and token again; nil: neither comes from a file that can be read again.
 func (c *Conn) Latest() func() (password, token string) {
-	if Reread(c.password) == nil && Reread(c.token) == nil {
+	if Reread(c.passwordFile) == nil && Reread(c.tokenFile) == nil {
 		return nil
 	}
-	password, token := latest(c.password, c.Password), latest(c.token, c.Token)
+	password, token := latest(c.passwordFile, c.Password), latest(c.tokenFile, c.Token)
 	return func() (string, string) { return password(), token() }
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,19 +34,16 @@ func PrintJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// PrintTable writes rows below a header, in aligned columns.
-func PrintTable(w io.Writer, header []string, rows [][]string) error {
+// PrintTable writes rows in aligned columns, the header first. An empty cell is a dash. The writer keeps its errors.
+func PrintTable(w io.Writer, rows ...[]string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{header}, rows...) {
-		cells := make([]string, len(row))
+	for _, row := range rows {
 		for i, cell := range row {
-			cells[i] = Safe(cell)
+			row[i] = cmp.Or(Safe(cell), "-")
 		}
-		if _, err := fmt.Fprintln(tw, strings.Join(cells, "\t")); err != nil {
-			return err
-		}
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
-	return tw.Flush()
+	tw.Flush()
 }
 
 // Safe replaces control characters. Text of others, such as the description of a tag, must not break a table or send
@@ -59,8 +57,13 @@ func Safe(text string) string {
 	}, text)
 }
 
-// Time returns a time for people: RFC 3339 in the zone of this machine, as the log has it.
-func Time(t time.Time) string { return t.Local().Format(time.RFC3339) }
+// Time returns a time for people: RFC 3339 in the zone of this machine, as the log has it. The zero time is empty.
+func Time(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.RFC3339)
+}
 
 // TimeMS is Time with milliseconds.
 func TimeMS(t time.Time) string { return t.Local().Format("2006-01-02T15:04:05.000Z07:00") }
@@ -73,8 +76,8 @@ func Counted[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// Warnf prints a warning, a line on stderr.
-func Warnf(cmd *cobra.Command, format string, a ...any) {
+// warnf prints a warning, a line on stderr.
+func warnf(cmd *cobra.Command, format string, a ...any) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "warning: "+format+"\n", a...)
 }
 
@@ -115,6 +118,7 @@ func (p *Progress) End() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.shown {
+		p.shown = false
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 }

@@ -30,7 +30,6 @@ type probe struct {
 	tags  []string
 	limit int
 	http  string
-	dsn   int // a secret that can have a bad value
 	maxID int
 	do    func(cmd *cobra.Command) error
 }
@@ -49,9 +48,7 @@ func (p *probe) command() *cobra.Command {
 	cmd.Flags().StringSliceVar(&p.tags, "tag", nil, "tags")
 	cmd.Flags().IntVar(&p.limit, "max-batch", 7, "a number")
 	cmd.Flags().StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
-	cmd.Flags().IntVar(&p.dsn, "dsn", 0, "a secret")
-	Secret(cmd.Flags().Lookup("dsn"))
-	Settings(cmd.Flags(), GroupCommand, "tag", "max-batch", "http", "dsn")
+	Settings(cmd.Flags(), GroupCommand, "tag", "max-batch", "http")
 	cmd.Flags().IntVar(&p.maxID, "max-id", 0, "an argument, and no setting")
 	return cmd
 }

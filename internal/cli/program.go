@@ -76,8 +76,7 @@ func Program(root *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	}
 	root.PersistentFlags().String("config", "", "YAML `FILE` with settings as its keys")
 	Settings(root.PersistentFlags(), GroupCommand, "config")
-	root.SetFlagErrorFunc(flagError)
-	root.SetUsageFunc(usage)
+	useGroups(root)
 	root.AddCommand(commands...)
 	root.InitDefaultCompletionCmd() // now, so that the loop below finds it
 	root.InitDefaultHelpCmd()

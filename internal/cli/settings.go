@@ -47,7 +47,6 @@ const (
 	noteNATS   = "leaf_nats_variable" // the nats CLI's variable for the setting
 	noteSource = "leaf_source"        // where configure found the value
 	noteSecret = "leaf_secret"        // messages must not show the value
-	noteFile   = "leaf_secret_file"   // the file that the secret comes from
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -67,12 +66,13 @@ func Settings(fs *pflag.FlagSet, group string, names ...string) {
 	}
 }
 
-func isSetting(f *pflag.Flag) bool { return noted(f, noteGroup) != "" }
+// given reports whether a flag has a value. An empty one counts as not given.
+func given(f *pflag.Flag) bool { return f != nil && f.Changed && f.Value.String() != "" }
 
-// OriginOf returns where the value of a flag comes from. An empty value counts as not given.
+// OriginOf returns where the value of a flag comes from.
 func OriginOf(fs *pflag.FlagSet, name string) Source {
 	switch f := fs.Lookup(name); {
-	case !f.Changed || f.Value.String() == "":
+	case !given(f):
 		return FromDefault
 	case noted(f, noteSource) != "":
 		return Source(noted(f, noteSource))
@@ -84,7 +84,7 @@ func OriginOf(fs *pflag.FlagSet, name string) Source {
 func Describe(fs *pflag.FlagSet) map[string]string {
 	values := make(map[string]string)
 	fs.VisitAll(func(f *pflag.Flag) {
-		if !isSecret(f) && f.Value.String() != "" && f.Name != "help" {
+		if noted(f, noteSecret) == "" && f.Value.String() != "" && f.Name != "help" {
 			values[f.Name] = f.Value.String()
 		}
 	})
@@ -95,16 +95,18 @@ func Describe(fs *pflag.FlagSet) map[string]string {
 // before every command.
 func configure(cmd *cobra.Command) error {
 	flags := cmd.Flags()
-	if err := apply(flags, FromEnv, func(f *pflag.Flag) (string, yaml.Node, bool) {
-		text, given := os.LookupEnv(variable(f)) // an empty one is an empty value: LEAF_HTTP= turns HTTP off
-		return variable(f), scalar(text), given
-	}); err != nil {
+	err := apply(flags, FromEnv, func(f *pflag.Flag) (string, string, bool) {
+		text, ok := os.LookupEnv(variable(f)) // an empty one is an empty value: LEAF_HTTP= turns HTTP off
+		return variable(f), text, ok
+	})
+	if err != nil {
 		return err
 	}
-	if err := apply(flags, FromNATS, func(f *pflag.Flag) (string, yaml.Node, bool) {
+	err = apply(flags, FromNATS, func(f *pflag.Flag) (string, string, bool) {
 		text := os.Getenv(noted(f, noteNATS)) // an empty one is ignored, as the nats CLI does
-		return noted(f, noteNATS), scalar(text), text != ""
-	}); err != nil {
+		return noted(f, noteNATS), text, text != ""
+	})
+	if err != nil {
 		return err
 	}
 	path := flags.Lookup("config").Value.String()
@@ -112,13 +114,14 @@ func configure(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := apply(flags, FromFile, func(f *pflag.Flag) (string, yaml.Node, bool) {
-		value, given := values[f.Name]
-		return path + ": " + f.Name, value, given
-	}); err != nil {
+	err = apply(flags, FromFile, func(f *pflag.Flag) (string, string, bool) {
+		text, ok := values[f.Name]
+		return path + ": " + f.Name, text, ok
+	})
+	if err != nil {
 		return err
 	}
-	if err := readSecrets(cmd); err != nil {
+	if err := readSecrets(flags); err != nil {
 		return err
 	}
 	if err := cmd.ValidateFlagGroups(); err != nil {
@@ -127,24 +130,17 @@ func configure(cmd *cobra.Command) error {
 	return nil
 }
 
-func scalar(text string) yaml.Node {
-	return yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
-}
-
 // apply sets the settings that no stronger source has set. A secret and its file count as one.
-func apply(
-	flags *pflag.FlagSet, from Source, find func(*pflag.Flag) (where string, value yaml.Node, given bool),
-) error {
+func apply(flags *pflag.FlagSet, from Source, find func(*pflag.Flag) (where, value string, ok bool)) error {
 	var open []*pflag.Flag
 	flags.VisitAll(func(f *pflag.Flag) {
-		other := beside(flags, f)
-		if isSetting(f) && !f.Changed && (other == nil || OriginOf(flags, other.Name) == FromDefault) {
+		if noted(f, noteGroup) != "" && !f.Changed && !given(beside(flags, f)) {
 			open = append(open, f)
 		}
 	})
 	for _, f := range open {
-		where, value, given := find(f)
-		if !given {
+		where, value, ok := find(f)
+		if !ok {
 			continue
 		}
 		if err := set(f, value); err != nil {
@@ -156,27 +152,12 @@ func apply(
 	return nil
 }
 
-// set sets a flag to a value of the file, or of the environment. Lists in text are split at commas.
-func set(f *pflag.Flag, value yaml.Node) error {
-	list, isList := f.Value.(pflag.SliceValue)
-	switch {
-	case value.ShortTag() == "!!null":
-		return errors.New(`nothing after the colon: "" is the empty value`)
-	case value.Kind == yaml.SequenceNode && isList:
-		items := make([]string, len(value.Content))
-		for i, item := range value.Content {
-			items[i] = item.Value
-		}
-		return list.Replace(items)
-	case value.Kind != yaml.ScalarNode:
-		return errors.New("want a single value")
-	case isList:
-		return list.Replace(SplitList(value.Value))
+// set sets a flag. Lists are split at commas.
+func set(f *pflag.Flag, value string) error {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return list.Replace(SplitList(value))
 	}
-	if err := f.Value.Set(value.Value); err != nil {
-		return badValue(f, value.Value, err)
-	}
-	return nil
+	return f.Value.Set(value)
 }
 
 // SplitList returns the items between commas, without the space around them.
@@ -189,34 +170,11 @@ func SplitList(text string) (items []string) {
 	return items
 }
 
-// badValue is the error about a value of a flag. It does not show secrets.
-func badValue(f *pflag.Flag, value string, err error) error {
-	want := map[string]string{
-		"bool": "true or false", "duration": "a time such as 500ms, 10s or 1h30m", "float64": "a number",
-		"int": "a whole number", "int64": "a whole number",
-	}[f.Value.Type()]
-	switch {
-	case isSecret(f):
-		err = errors.New("it is not shown here, as it may hold a secret")
-	case want != "":
-		err = fmt.Errorf("want %s, not %q", want, value)
-	}
-	return fmt.Errorf("bad value for --%s: %w", f.Name, err)
-}
-
-// flagError is an error about the command line in the words of those about the other sources.
-func flagError(_ *cobra.Command, err error) error {
-	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
-		return badValue(bad.GetFlag(), bad.GetValue(), errors.Unwrap(bad))
-	}
-	return err
-}
-
 var yamlLine = regexp.MustCompile(` line \d+`)
 
 // readFile returns the values in a YAML file by key. One file may serve all commands below root, so it can have keys
 // for flags of other commands.
-func readFile(path string, root *cobra.Command) (values map[string]yaml.Node, err error) {
+func readFile(path string, root *cobra.Command) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -224,18 +182,38 @@ func readFile(path string, root *cobra.Command) (values map[string]yaml.Node, er
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	if err := yaml.Unmarshal(data, &values); err != nil { // the error can quote a password
+	var nodes map[string]yaml.Node
+	if err := yaml.Unmarshal(data, &nodes); err != nil { // the error can quote a password
 		return nil, fmt.Errorf("%s%s: want YAML lines of the form \"flag: value\", each flag once", path,
 			yamlLine.FindString(" "+err.Error()))
 	}
-	known := settingsOf(root)
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if f := known[key]; f == nil || key == "config" {
-			return nil, fmt.Errorf("%s: unknown key %q near line %d: no command has such a setting", path, key,
-				values[key].Line)
+	known, values := settingsOf(root), make(map[string]string)
+	for _, key := range slices.Sorted(maps.Keys(nodes)) {
+		f, node := known[key], nodes[key]
+		if f == nil || key == "config" {
+			return nil, fmt.Errorf("%s: unknown key %q near line %d: no command has such a setting", path, key, node.Line)
+		}
+		if values[key], err = text(f, node); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, key, err)
 		}
 	}
 	return values, nil
+}
+
+// text is a value of the file as the environment would have it.
+func text(f *pflag.Flag, node yaml.Node) (string, error) {
+	_, isList := f.Value.(pflag.SliceValue)
+	switch {
+	case node.ShortTag() == "!!null":
+		return "", errors.New(`nothing after the colon: "" is the empty value`)
+	case node.Kind == yaml.SequenceNode && isList:
+		var items []string
+		err := node.Decode(&items)
+		return strings.Join(items, ","), err
+	case node.Kind != yaml.ScalarNode:
+		return "", errors.New("want a single value")
+	}
+	return node.Value, nil
 }
 
 // settingsOf returns the settings of all commands.
@@ -243,7 +221,7 @@ func settingsOf(root *cobra.Command) map[string]*pflag.Flag {
 	known := make(map[string]*pflag.Flag)
 	for _, cmd := range tree(root) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if isSetting(f) {
+			if noted(f, noteGroup) != "" {
 				known[f.Name] = f
 			}
 		})
@@ -268,15 +246,8 @@ func warnUnknown(cmd *cobra.Command) {
 		}
 	}
 	if slices.Sort(unknown); len(unknown) > 0 {
-		Warnf(cmd, "no command reads these variables, so they are ignored: %s. "+
+		warnf(cmd, "no command reads these variables, so they are ignored: %s. "+
 			"`leaf COMMAND --help` lists the variables of a command", strings.Join(unknown, ", "))
-	}
-}
-
-// document adds the variables that set f to its help.
-func document(f *pflag.Flag) {
-	if isSetting(f) {
-		f.Usage += " [$" + strings.Join(append([]string{variable(f)}, f.Annotations[noteNATS]...), ", $") + "]"
 	}
 }
 

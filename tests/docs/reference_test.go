@@ -101,7 +101,7 @@ func value(t *testing.T, dir, name, unit string) string {
 func commands(t *testing.T, path ...string) (all [][]string) {
 	t.Helper()
 	help := kit.LeafOK(t, append(slices.Clone(path), "--help")...)
-	for _, m := range find(`(?m)^  ([a-z]+) `, group(`(?s)\nCommands:\n(.*?)\n\n`, help)) {
+	for _, m := range find(`(?m)^  ([a-z]+) `, group(`(?s)\nAvailable Commands:\n(.*?)\n\n`, help)) {
 		if m[1] != "help" && m[1] != "completion" {
 			next := append(slices.Clone(path), m[1])
 			all = append(append(all, next), commands(t, next...)...)
