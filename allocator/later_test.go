@@ -24,14 +24,14 @@ func TestLater(t *testing.T) {
 		gave  []error // what the owner hears
 	}{
 		"ask end cancel withdraw wait": {times: 1},
-		"ask cancel end cancel wait":       {times: 1, err: why, gave: []error{why}},
-		"ask withdraw end cancel wait":     {gave: []error{nil}},
-		"ask wait end":                     {times: 1, err: allocator.ErrTimedOut, slow: 1, gave: []error{allocator.ErrTimedOut}},
-		"ask linger end wait":              {times: 1, slow: 1},
-		"ask linger withdraw wait":         {slow: 1, gave: []error{nil}},
-		"end ask wait":                     {times: 1},
-		"cancel ask wait":                  {times: 1, err: why, gave: []error{why}},
-		"wait ask end":                     {times: 1, err: allocator.ErrTimedOut, slow: 1, gave: []error{allocator.ErrTimedOut}},
+		"ask cancel end cancel wait":   {times: 1, err: why, gave: []error{why}},
+		"ask withdraw end cancel wait": {gave: []error{nil}},
+		"ask wait end":                 {times: 1, err: allocator.ErrTimedOut, slow: 1, gave: []error{allocator.ErrTimedOut}},
+		"ask linger end wait":          {times: 1, slow: 1},
+		"ask linger withdraw wait":     {slow: 1, gave: []error{nil}},
+		"end ask wait":                 {times: 1},
+		"cancel ask wait":              {times: 1, err: why, gave: []error{why}},
+		"wait ask end":                 {times: 1, err: allocator.ErrTimedOut, slow: 1, gave: []error{allocator.ErrTimedOut}},
 	} {
 		inBubble(t, steps, func(t *testing.T) {
 			var l allocator.Later

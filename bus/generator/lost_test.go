@@ -106,7 +106,7 @@ func TestOneAlertOfALoss(t *testing.T) {
 	publish("b")
 	want("a loss", "a r2false", "b r2false")
 	now = now.Add(10 * time.Minute)
-		learn("new", "a", false)
+	learn("new", "a", false)
 	shown("new", 0) // it would know
 	learn("new", "a", true)
 	learn("cut", "a", true)
