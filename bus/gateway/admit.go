@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -23,6 +24,12 @@ var (
 	// Browsers keep a password for each realm.
 	challenge         = []string{`Basic realm="leaf", charset="UTF-8"`}
 	operatorChallenge = []string{`Basic realm="leaf operators", charset="UTF-8"`}
+)
+
+// The methods that paths answer. For IDs, HEAD has the status of GET, and what it takes is a gap.
+var (
+	methodsGET = []string{http.MethodGet, http.MethodHead}
+	methodsV1  = []string{http.MethodGet, http.MethodHead, http.MethodPost}
 )
 
 // Tokens are the secrets that open the server: sent as a bearer token, or as the password of basic
@@ -58,53 +65,49 @@ func (s *Server) rights(r *http.Request) rights {
 	return none
 }
 
-// how to send a token.
-const how = ", as a bearer token or as the password of basic authentication"
-
 // admit reports whether a request may be served, and refuses it if not.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
-	tokens := s.cfg.Tokens()
-	ids, may := isOfIDs(r.URL.Path), s.rights(r)
+	const how = ", as a bearer token or as the password of basic authentication"
+	tokens, may, ids := s.cfg.Tokens(), s.rights(r), isOfIDs(r.URL.Path)
+	methods := methodsGET
+	if isV1(r) {
+		methods = methodsV1
+	}
+	refused := func(status int, reason, text string) bool {
+		w.Header().Set("Connection", "close") // it must not be held without a right, and a body must not be read
+		refuse(w, r, status, reason, text)
+		return false
+	}
 	switch {
-	case r.Method != http.MethodGet && r.Method != http.MethodHead && !(r.Method == http.MethodPost && isV1(r)):
-		allow := "GET, HEAD"
-		if isV1(r) {
-			allow = "GET, HEAD, POST"
-		}
+	case !slices.Contains(methods, r.Method):
+		allow := strings.Join(methods, ", ")
 		w.Header().Set("Allow", allow)
-		refuse(w, r, http.StatusMethodNotAllowed, "method_not_allowed",
+		return refused(http.StatusMethodNotAllowed, "method_not_allowed",
 			"this path answers only "+allow+": send changes over NATS")
 	case r.ContentLength > maxBody || r.ContentLength < 0:
-		w.Header().Set("Connection", "close") // otherwise the body must be read
-		refuse(w, r, http.StatusRequestEntityTooLarge, "body_too_large",
+		return refused(http.StatusRequestEntityTooLarge, "body_too_large",
 			"a request needs no body; the body may have at most "+strconv.Itoa(maxBody)+" bytes, and needs a Content-Length")
 	case len(tokens.Callers) == 0 && s.cfg.TLS == nil && r.Host != s.addr && !isAddress(r.Host):
-		refuse(w, r, http.StatusMisdirectedRequest, "bad_host",
+		return refused(http.StatusMisdirectedRequest, "bad_host",
 			"without --http-token and TLS the Host must be an IP address or localhost: "+
 				"otherwise a page of another site could point its own name to this address")
 	case isHealth(r.URL.Path):
 		if may == none {
-			w.Header().Set("Connection", "close") // without a token, a connection must not be held
+			w.Header().Set("Connection", "close")
 		}
-		return true
 	case ids && may == none:
-		w.Header().Set("Connection", "close")
 		w.Header()["Www-Authenticate"] = challenge
-		refuse(w, r, http.StatusUnauthorized, "unauthorized", "send the token"+how)
-	case !ids && may != operator && len(tokens.Operators) == 0:
-		w.Header().Set("Connection", "close")
-		refuse(w, r, http.StatusForbidden, "forbidden", "this path is for operators, and no token opens it: "+
-			"start leaf serve with --http-admin-token-file")
-	case !ids && may != operator:
-		w.Header().Set("Connection", "close")
-		w.Header()["Www-Authenticate"] = operatorChallenge
-		refuse(w, r, http.StatusUnauthorized, "unauthorized", "this path is for operators: send their token"+how)
+		return refused(http.StatusUnauthorized, "unauthorized", "send the token"+how)
 	case ids && isForeign(r.Header):
-		refuse(w, r, http.StatusForbidden, "cross_site", "pages of other sites must not take IDs")
-	default:
-		return true
+		return refused(http.StatusForbidden, "cross_site", "pages of other sites must not take IDs")
+	case !ids && may != operator && len(tokens.Operators) == 0:
+		return refused(http.StatusForbidden, "forbidden",
+			"this path is for operators, and no token opens it: start leaf serve with --http-admin-token-file")
+	case !ids && may != operator:
+		w.Header()["Www-Authenticate"] = operatorChallenge
+		return refused(http.StatusUnauthorized, "unauthorized", "this path is for operators: send their token"+how)
 	}
-	return false
+	return true
 }
 
 // isAddress reports whether a request's Host is one that no DNS server can point here.
@@ -134,11 +137,8 @@ func isHealth(path string) bool {
 
 // isOfIDs reports whether callers may ask for the path.
 func isOfIDs(path string) bool {
-	return strings.HasPrefix(path, v1Path) || strings.HasPrefix(path, "/api/") || path == decodePath
+	return strings.HasPrefix(path, v1Path) || strings.HasPrefix(path, leafPath) || path == decodePath
 }
-
-// isV1 reports whether a request is for a path of /v1.
-func isV1(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, v1Path) }
 
 // tokenOf returns the token that a request shows; empty: none.
 func tokenOf(r *http.Request) string {

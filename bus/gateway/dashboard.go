@@ -20,7 +20,6 @@ type views struct {
 	busiest  *answers[struct{}, tagsView]
 	events   *answers[struct{}, latestView]
 	pages    *answers[admin.PageRequest, tagsView]
-	lacks    *answers[string, error] // why the store has no record of a tag
 }
 
 func newViews(cfg Config) *views {
@@ -28,12 +27,6 @@ func newViews(cfg Config) *views {
 	v.overview, v.busiest = newAnswers(stateKept, v.askAll), newAnswers(stateKept, v.askBusiest)
 	v.events = newAnswers(stateKept, (&latest{js: cfg.JS}).ask)
 	v.pages = newAnswers(listKept, v.askPage)
-	v.lacks = newAnswers(listKept, func(ctx context.Context, tag string) error {
-		ctx, cancel := context.WithTimeout(ctx, recordTimeout)
-		defer cancel()
-		_, err := v.c.Tag(ctx, tag)
-		return err
-	})
 	return v
 }
 
@@ -44,6 +37,14 @@ func (v *views) register(mux *http.ServeMux) {
 	mux.HandleFunc("/dashboard/tags", v.tags)
 	mux.HandleFunc("/cache", serveLeaf(v.cachePage))
 	mux.HandleFunc("/db", serveLeaf(v.dbPage))
+	names, _ := fs.Glob(files, "dashboard/*") // fails for a bad pattern alone
+	for _, name := range names {
+		at := "/" + name
+		if path.Base(name) == "index.html" {
+			at = "/{$}"
+		}
+		mux.HandleFunc(at, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, name) })
+	}
 }
 
 func serveAnswer[T any](a *answers[struct{}, T]) http.HandlerFunc {
@@ -83,15 +84,3 @@ func (v *views) askAll(ctx context.Context, _ struct{}) overview {
 //
 //go:embed dashboard
 var files embed.FS
-
-// registerFiles serves the files of the dashboard.
-func registerFiles(mux *http.ServeMux) {
-	names, _ := fs.Glob(files, "dashboard/*") // fails for a bad pattern alone
-	for _, name := range names {
-		at := "/" + name
-		if path.Base(name) == "index.html" {
-			at = "/{$}"
-		}
-		mux.HandleFunc(at, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, files, name) })
-	}
-}

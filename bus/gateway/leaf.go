@@ -1,151 +1,22 @@
 package gateway
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"html/template"
 	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/generator"
-	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/internal/wire"
+	"github.com/leafbus/leafbus/bus/admin"
 )
 
-// The paths of Leaf's API, before the key.
-const (
-	segmentPath   = "/api/segment/get/"
-	snowflakePath = "/api/snowflake/get/"
-	decodePath    = "/decodeSnowflakeId"
-)
+// The other paths of Leaf: a decoder, and two pages.
 
-// segment answers /api/segment/get/{tag}, one of the two requests of Leaf's API that take
-// IDs. It answers as Leaf does: see refuseAs for its errors. The parameter count asks for
-// several IDs, which have the form that they have over NATS.
-func (s *Server) segment(w http.ResponseWriter, r *http.Request, tag string) {
-	s.answer(w, r, generator.SegmentKind, tag, s.segmentResult)
-}
-
-// snowflake answers /api/snowflake/get/{key}, the other one. As with Leaf, the key has no
-// meaning.
-func (s *Server) snowflake(w http.ResponseWriter, r *http.Request, key string) {
-	s.answer(w, r, generator.SnowflakeKind, key, snowflakeResult)
-}
-
-func (s *Server) answer(
-	w http.ResponseWriter, r *http.Request, kind generator.Kind, key string, result func(bus.Reason) int,
-) {
-	if key == "" {
-		refuse(w, r, http.StatusNotFound, "not_found", "the path must end with a key")
-		return
-	}
-	asJSON := prefersJSON(r.Header["Accept"])
-	ranges, batch, err := s.take(w, r, kind, key)
-	if err != nil {
-		refuseAs(w, r, err, result)
-		return
-	}
-	contentType := plainType
-	if asJSON {
-		contentType = jsonType
-	}
-	writeIDs(w, contentType, ranges, asJSON && batch) // Leaf's single ID is a number in JSON too
-}
-
-// take takes the IDs that a request asks for, and reports whether it has a count. HEAD takes none.
-func (s *Server) take(
-	w http.ResponseWriter, r *http.Request, kind generator.Kind, tag string,
-) (ranges []bus.Range, batch bool, err error) {
-	count, batch, err := parseCount(r.URL.RawQuery, isV1(r))
-	if err == nil && isV1(r) && r.ContentLength > 0 {
-		err = badRequest("a request has no body: the count is a parameter, ?count=100")
-	}
-	switch {
-	case err != nil: // the generator never sees it
-		s.cfg.Metrics.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest})
-	case r.Method == http.MethodHead: // an answer without a body takes no ID
-		err = s.refusesTag(r.Context(), kind, tag)
-	case kind == generator.SnowflakeKind:
-		ranges, err = s.cfg.Generator.Snowflakes(r.Context(), count)
-	default:
-		ranges, err = s.cfg.Generator.Take(r.Context(), tag, count)
-		if err == nil && s.cfg.Generator.Order(tag) == allocator.Strict {
-			w.Header().Set(wire.HeaderOrder, idspace.OrderStrict)
-		}
-	}
-	return ranges, batch, err
-}
-
-// refusesTag returns why no request for IDs of a tag succeeds, however many IDs there are: HEAD has the status of GET.
-func (s *Server) refusesTag(ctx context.Context, kind generator.Kind, tag string) error {
-	if kind == generator.SnowflakeKind {
-		return nil
-	}
-	err := s.views.lacks.get(ctx, tag)
-	if errors.Is(err, bus.UnknownTag) || errors.Is(err, bus.BadTag) {
-		return err
-	}
-	return nil
-}
-
-// The content types, as Leaf writes them.
-var (
-	plainType = []string{"text/plain;charset=UTF-8"}
-	jsonType  = []string{"application/json;charset=UTF-8"}
-)
-
-// writeIDs answers with IDs. Without ranges it answers to HEAD.
-func writeIDs(w http.ResponseWriter, contentType []string, ranges []bus.Range, asJSON bool) {
-	w.Header()["Content-Type"] = contentType
-	if len(ranges) > 0 {
-		_, _ = w.Write(wire.AppendReply(make([]byte, 0, 64), ranges, asJSON)) // if the caller has gone, the IDs are a gap
-	}
-}
-
-// prefersJSON reports whether the Accept headers of a request name JSON before plain text. Weights do not count:
-// clients that want JSON name it first.
-func prefersJSON(accept []string) bool {
-	named := strings.ToLower(strings.Join(accept, ","))
-	json, plain := strings.Index(named, "application/json"), strings.Index(named, "text/plain")
-	return json >= 0 && (plain < 0 || json < plain)
-}
-
-// parseCount returns the parameter count of a query, and whether there is one. Without it
-// the request is for one ID. Alone: another parameter, such as a mistyped count, is refused.
-func parseCount(query string, alone bool) (n int64, given bool, err error) {
-	if query == "" {
-		return 1, false, nil
-	}
-	values, err := url.ParseQuery(query)
-	if err != nil && (alone || strings.Contains(query, "count")) { // count may be the unreadable part
-		return 0, false, badCount(query)
-	}
-	for name := range values {
-		if alone && name != "count" {
-			return 0, false, badRequest("unknown parameter " + strconv.QuoteToASCII(name) + ": the only one is count")
-		}
-	}
-	counts, given := values["count"]
-	if !given {
-		return 1, false, nil
-	}
-	if len(counts) > 1 {
-		return 0, true, badCount(strings.Join(counts, " and "))
-	}
-	req, err := wire.ParseRequest([]byte(counts[0]))
-	if err != nil || req.JSON || counts[0] == "" { // an empty request is for one ID over NATS, but a mistake here
-		return 0, true, badCount(counts[0])
-	}
-	return req.Count, true, nil
-}
-
-func badCount(value string) error {
-	return badRequest("count is " + strconv.QuoteToASCII(value) + ", not one whole number from 1")
-}
+const decodePath = "/decodeSnowflakeId"
 
 // decode answers /decodeSnowflakeId?snowflakeId=N.
 func (s *Server) decode(w http.ResponseWriter, r *http.Request) {
@@ -170,4 +41,85 @@ func (s *Server) decode(w http.ResponseWriter, r *http.Request) {
 		strconv.FormatInt(d.Worker, 10), strconv.FormatInt(d.Sequence, 10),
 		ms + "(" + time.UnixMilli(d.UnixMS).Format("2006-01-02 15:04:05.000") + ")",
 	})
+}
+
+// leafRows is how many tags a page has at most.
+const leafRows = 1000
+
+// leafPage is /cache or /db, with Leaf's columns. The dashboard shows more.
+type leafPage struct {
+	Title string
+	Head  []string
+	Rows  [][]any
+	Next  string // the last tag, if there are more
+
+	err error // why it cannot be had
+}
+
+var leafHTML = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>{{.Title}}</title></head>
+<body>
+<p><a href="/">Dashboard</a></p>
+<table border="1">
+<tr>{{range .Head}}<th>{{.}}</th>{{end}}</tr>
+{{range .Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
+{{end}}</table>
+{{with .Next}}<p><a href="?after={{.}}">more</a></p>
+{{end}}</body>
+</html>
+`))
+
+// serveLeaf answers with one of the pages, from the tag after a given one on. It asks for one at a time.
+func serveLeaf(ask func(ctx context.Context, after string) leafPage) http.HandlerFunc {
+	pages := newAnswers(listKept, ask)
+	return func(w http.ResponseWriter, r *http.Request) {
+		p := pages.get(r.Context(), r.FormValue("after"))
+		if p.err != nil {
+			refuse(w, r, http.StatusServiceUnavailable, string(bus.StoreUnavailable), message(p.err))
+			return
+		}
+		var page bytes.Buffer
+		_ = leafHTML.Execute(&page, p) // a buffer takes all, and the template fits the type
+		w.Header()["Content-Type"] = []string{"text/html; charset=utf-8"}
+		_, _ = w.Write(page.Bytes())
+	}
+}
+
+// cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next ID, the first ID
+// after it, and its step.
+func (v *views) cachePage(ctx context.Context, after string) leafPage {
+	held, err := v.c.Buffers(ctx, admin.PageRequest{After: after, Limit: leafRows})
+	page := leafPage{Title: "Leaf: cache", Head: []string{
+		"name", "init", "next", "pos", "value0", "max0", "step0", "value1", "max1", "step1"}}
+	own := v.g.State().Node
+	page.err = cmp.Or(err, errors.New("this generator does not answer over NATS"))
+	for _, of := range held {
+		if of.Node != own {
+			continue
+		}
+		page.err, page.Next = nil, of.Next
+		for _, b := range of.Buffers {
+			row := []any{b.Tag, b.State != "loading", len(b.Segments) > 1, 0}
+			for i := range 2 {
+				var value, end, step int64
+				if i < len(b.Segments) {
+					value, end, step = int64(b.Segments[i].Next), int64(b.Segments[i].Last)+1, b.Step
+				}
+				row = append(row, value, end, step)
+			}
+			page.Rows = append(page.Rows, row)
+		}
+	}
+	return page
+}
+
+// dbPage is each tag as the store has it.
+func (v *views) dbPage(ctx context.Context, after string) leafPage {
+	stored, err := v.c.Tags(ctx, admin.PageRequest{After: after, Limit: leafRows})
+	page := leafPage{Title: "Leaf: db", Head: []string{"tag", "max", "step", "update time"}, Next: stored.Next, err: err}
+	for _, t := range stored.Tags {
+		page.Rows = append(page.Rows, []any{t.Tag, int64(t.MaxID), t.Step, t.Updated.Local().Format("2006-01-02 15:04:05")})
+	}
+	return page
 }

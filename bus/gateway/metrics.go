@@ -15,7 +15,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
-	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/idspace"
 )
@@ -32,37 +31,28 @@ var (
 	}
 )
 
-// The reasons why requests for IDs are refused: of both kinds, and of one kind alone.
-var (
-	refusals = []bus.Reason{
-		bus.BadRequest, bus.BatchTooLarge, bus.Overloaded, bus.Internal, bus.Draining, bus.TimedOut, bus.Exhausted,
-		generator.Canceled,
-	}
-	refusalsOf = map[generator.Kind][]bus.Reason{
-		generator.SegmentKind:   {bus.BadTag, bus.UnknownTag, bus.Paused, bus.QuotaExceeded, bus.StoreUnavailable},
-		generator.SnowflakeKind: {bus.ClockBackwards, bus.NoWorkerID},
-	}
-)
+// refusals are the reasons why requests for IDs are refused.
+var refusals = []bus.Reason{
+	bus.BadRequest, bus.BadTag, bus.Paused, bus.UnknownTag, bus.BatchTooLarge, bus.Overloaded, bus.QuotaExceeded,
+	bus.Internal, bus.StoreUnavailable, bus.ClockBackwards, bus.NoWorkerID, bus.Draining, bus.TimedOut, bus.Exhausted,
+	generator.Canceled,
+}
 
 // Metrics are what a generator measures for Prometheus. It is the generator's
 // [generator.Observer]. How many series there are does not depend on the number of tags: those
 // of single tags are of the busiest ones.
 type Metrics struct {
-	registry *prometheus.Registry
-	requests *prometheus.CounterVec
-	answered [2][3]answered // by transport and kind
-	refills  *prometheus.HistogramVec
-	reserved *prometheus.CounterVec
-	events   map[string]prometheus.Counter // by type
-
-	regressions map[allocator.Action]prometheus.Counter
+	registry    *prometheus.Registry
+	requests    *prometheus.CounterVec
+	answered    [2][3]answered // by transport and kind
+	refills     *prometheus.HistogramVec
+	reserved    *prometheus.CounterVec
+	regressions *prometheus.CounterVec
 
 	// Of strict tags.
 	claims    *prometheus.HistogramVec
 	served    prometheus.Histogram
 	conflicts prometheus.Counter
-
-	streaks streaks
 }
 
 // Who wrote the IDs of a strict tag: the generator that was asked for them, or the one that it asked.
@@ -80,8 +70,7 @@ type answered struct {
 
 // NewMetrics returns metrics whose counters are 0.
 func NewMetrics() *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), events: make(map[string]prometheus.Counter),
-		regressions: make(map[allocator.Action]prometheus.Counter)}
+	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	auto := promauto.With(m.registry)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -101,7 +90,7 @@ func NewMetrics() *Metrics {
 		"IDs that were reserved in the store, by the cause of the refill, or strict for IDs of strict tags.", "cause")
 	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.",
 		refillBuckets, "cause")
-	regressions := counters("leaf_store_regressions_total",
+	m.regressions = counters("leaf_store_regressions_total",
 		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; dropped, two "+
 			"generators held one range, and IDs may come twice.", "action")
 	m.claims = durations("leaf_strict_write_duration_seconds",
@@ -112,47 +101,36 @@ func NewMetrics() *Metrics {
 		Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
 	m.conflicts = auto.NewCounter(prometheus.CounterOpts{Name: "leaf_strict_conflicts_total",
 		Help: "Writes of strict tags that failed because another generator wrote first. Each is repeated."})
-	published := counters("leaf_events_total", "Events that were published.", "severity", "type")
 
 	// All series exist from the start: the first increase of a new series would not be seen.
 	for transport := range m.answered {
 		for kind := range m.answered[transport] {
-			m.addAnswered(generator.Transport(transport), generator.Kind(kind), ids, waits, took)
+			t, k := generator.Transport(transport).String(), generator.Kind(kind).String()
+			if generator.Kind(kind) == generator.AdminKind {
+				if generator.Transport(transport) == generator.NATS { // administration needs the bus
+					m.answered[transport][kind] = answered{ok: m.requests.WithLabelValues(t, k, "ok"),
+						took: took.WithLabelValues(t, k)}
+				}
+				continue
+			}
+			m.answered[transport][kind] = answered{m.requests.WithLabelValues(t, k, "ok"), ids.WithLabelValues(t, k),
+				waits.WithLabelValues(t, k), took.WithLabelValues(t, k)}
+			for _, reason := range refusals {
+				m.requests.WithLabelValues(t, k, string(reason))
+			}
 		}
 	}
-	for what, severity := range events.Types() {
-		m.events[what] = published.WithLabelValues(severity, what)
-	}
 	for _, action := range []allocator.Action{allocator.Advanced, allocator.Dropped} {
-		m.regressions[action] = regressions.WithLabelValues(string(action))
+		m.regressions.WithLabelValues(string(action))
 	}
 	for _, cause := range []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch} {
 		m.refills.WithLabelValues(string(cause))
 		m.reserved.WithLabelValues(string(cause))
 	}
-	for _, by := range []string{bySelf, byPeer} {
-		m.claims.WithLabelValues(by)
-	}
+	m.claims.WithLabelValues(bySelf)
+	m.claims.WithLabelValues(byPeer)
 	m.reserved.WithLabelValues(idspace.OrderStrict)
 	return m
-}
-
-// addAnswered makes the series of one kind of requests.
-func (m *Metrics) addAnswered(
-	t generator.Transport, k generator.Kind, ids, waits *prometheus.CounterVec, took *prometheus.HistogramVec,
-) {
-	if t == generator.HTTP && k == generator.AdminKind {
-		return // administration needs the bus
-	}
-	transport, kind, a := t.String(), k.String(), &m.answered[t][k]
-	a.ok, a.took = m.requests.WithLabelValues(transport, kind, "ok"), took.WithLabelValues(transport, kind)
-	if k == generator.AdminKind {
-		return
-	}
-	a.ids, a.waits = ids.WithLabelValues(transport, kind), waits.WithLabelValues(transport, kind)
-	for _, reason := range slices.Concat(refusals, refusalsOf[k]) {
-		m.requests.WithLabelValues(transport, kind, string(reason))
-	}
 }
 
 // Answered implements [generator.Observer].
@@ -163,11 +141,9 @@ func (m *Metrics) Answered(a generator.Answer) {
 		counts.waits.Inc()
 	}
 	if a.Reason != "" {
-		m.streaks.refused(a.Tag, a.Reason, time.Now())
 		m.requests.WithLabelValues(a.Transport.String(), a.Kind.String(), string(a.Reason)).Inc()
 		return
 	}
-	m.streaks.served(a.Tag)
 	counts.ok.Inc()
 	if a.IDs > 0 {
 		counts.ids.Add(float64(a.IDs))
@@ -178,7 +154,6 @@ func (m *Metrics) Answered(a generator.Answer) {
 func (m *Metrics) Refilled(r allocator.Refilled) {
 	m.refills.WithLabelValues(string(r.Cause)).Observe(r.Elapsed.Seconds())
 	m.reserved.WithLabelValues(string(r.Cause)).Add(float64(r.Len()))
-	m.streaks.served(r.Tag)
 }
 
 // Claimed implements [generator.Observer].
@@ -192,19 +167,17 @@ func (m *Metrics) Claimed(c allocator.Claimed) {
 	m.claims.WithLabelValues(by).Observe(c.Elapsed.Seconds())
 	m.served.Observe(float64(c.Requests))
 	m.conflicts.Add(float64(c.Conflicts))
-	m.streaks.served(c.Tag)
 }
 
 // Regressed implements [generator.Observer].
-func (m *Metrics) Regressed(r allocator.Regressed) { m.regressions[r.Action].Inc() }
-
-// EventPublished implements [generator.Observer].
-func (m *Metrics) EventPublished(what string) { m.events[what].Inc() }
+func (m *Metrics) Regressed(r allocator.Regressed) {
+	m.regressions.WithLabelValues(string(r.Action)).Inc()
+}
 
 // handler serves the metrics, and with them the state of g. One generator has them.
 func (m *Metrics) handler(g Generator) http.Handler {
 	m.registry.MustRegister(stateCollector{newAnswers(stateKept,
-		func(context.Context, struct{}) admin.State { return g.State() }), &m.streaks})
+		func(context.Context, struct{}) admin.State { return g.State() })})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             viewTimeout,
@@ -216,8 +189,7 @@ var missable = []string{"bus", "nats", "store", "keys", "worker", "clock", "drai
 
 // stateCollector makes metrics of the generator's state at the time of a scrape.
 type stateCollector struct {
-	state   *answers[struct{}, admin.State]
-	streaks *streaks
+	state *answers[struct{}, admin.State]
 }
 
 // Describe implements [prometheus.Collector]. Without descriptions the registry does not
@@ -278,15 +250,6 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 	out.add("events_queued", "Events that wait for the stream.", float64(s.Counts.EventsQueued))
 	out.count("events_dropped_total", "Events that were dropped because the stream was unavailable.",
 		s.Counts.EventsDropped)
-	for _, r := range c.streaks.worst(time.Now()) {
-		out.add("tag_refused_seconds",
-			"How long all requests for IDs of a tag have been refused, from the first refusal to the last, for the 5 tags "+
-				"without IDs for longest; absent: IDs were handed out or reserved since, or nobody asked for 10 minutes.",
-			r.lasted.Seconds(), "tag", r.tag)
-		out.add("tag_refused_requests",
-			"Requests for IDs of a tag that were refused since the last one that got IDs, for the same tags.",
-			float64(r.refused), "tag", r.tag)
-	}
 	for _, b := range s.Busiest {
 		out.count("tag_ids_total", "IDs that were handed out of a tag, for the busiest tags.", b.Taken, "tag", b.Tag)
 		if b.Order == idspace.OrderStrict { // 0 IDs in memory would look like a tag that runs out of them

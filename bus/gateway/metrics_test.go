@@ -55,7 +55,6 @@ func TestMetrics(t *testing.T) {
 	m.Answered(generator.Answer{Kind: generator.AdminKind, Transport: generator.NATS, Took: time.Millisecond})
 	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
 	m.Regressed(allocator.Regressed{Action: allocator.Dropped})
-	m.EventPublished("leaf.segment.starved")
 	lines := metrics(t, s)
 	for _, line := range []string{
 		`leaf_requests_total{face="nats",kind="segment",outcome="ok"} 2`,
@@ -71,7 +70,6 @@ func TestMetrics(t *testing.T) {
 		`leaf_refill_duration_seconds_bucket{cause="prefetch",le="0.025"} 0`,
 		`leaf_reserved_ids_total{cause="prefetch"} 1000`,
 		`leaf_store_regressions_total{action="dropped"} 1`, `leaf_store_regressions_total{action="advanced"} 0`,
-		`leaf_events_total{severity="alert",type="leaf.segment.starved"} 1`,
 		`leaf_ready 0`, `leaf_missing{what="nats"} 1`, `leaf_missing{what="bus"} 0`,
 		`leaf_serving{kind="segment"} 1`, `leaf_serving{kind="snowflake"} 0`,
 		`leaf_waiting_requests 3`, `leaf_borrowed_requests_total 11`, `leaf_overloads_total 7`, `leaf_tags{state="ok"} 5`, `leaf_tags{state="failing"} 1`, `leaf_buffered_ids 12`,

@@ -25,64 +25,54 @@ func TestMutations(t *testing.T) {
 }
 
 var mutations = []mutation{
-	// Tags without IDs.
-	{name: "a tag that gets IDs counts as refused", by: "TestRefusedTags", edits: []edit{{"metrics.go",
-		"	m.streaks.served(r.Tag)\n", ""}}},
-	{name: "names that callers make up take all the memory", by: "TestRefusedTagsAreBounded", edits: []edit{{"streaks.go",
-		"return len(s.tags) < mostStreaks", "return true"}}},
-
 	// IDs.
-	{name: "a batch is answered with its first range", by: "TestIDs", edits: []edit{{"leaf.go",
+	{name: "a batch is answered with its first range", by: "TestIDs", edits: []edit{{"ids.go",
 		"wire.AppendReply(make([]byte, 0, 64), ranges, ", "wire.AppendReply(make([]byte, 0, 64), ranges[:1], "}}},
-	{name: "IDs of a batch are numbers in JSON", by: "TestIDs", edits: []edit{{"leaf.go",
+	{name: "IDs of a batch are numbers in JSON", by: "TestIDs", edits: []edit{{"ids.go",
 		"w.Write(wire.AppendReply(make([]byte, 0, 64), ranges, asJSON))",
 		"w.Write([]byte(strings.NewReplacer(`:\"`, \":\", `\",`, \",\", `\"}`, \"}\").Replace(\n" +
 			"		string(wire.AppendReply(nil, ranges, asJSON)))))"}}},
 	{name: "an answer with IDs may come from a cache", by: "TestIDs", edits: []edit{{"server.go",
 		"	h[\"Cache-Control\"] = noStore // an answer from a cache would repeat an ID\n",
 		"	if r.Method != http.MethodGet {\n		h[\"Cache-Control\"] = noStore\n	}\n"}}},
-	{name: "the snowflakes' path answers with IDs of a tag", by: "TestIDs", edits: []edit{{"server.go",
-		"		s.snowflake(w, r, key)", "		s.segment(w, r, key)"}}},
-	{name: "the path of a tag is cleaned", by: "TestTagOfPath", edits: []edit{{"server.go",
-		"strings.CutPrefix(r.URL.Path, segmentPath)",
-		"strings.CutPrefix(strings.ReplaceAll(r.URL.Path, \"//\", \"/\"), segmentPath)"}}},
-	{name: "HEAD takes an ID", by: "TestOnlyGetTakesIDs", edits: []edit{{"leaf.go",
-		"	case r.Method == http.MethodHead: // an", "	case false: // an"}}},
-	{name: "HEAD of an unknown tag has another status than GET", by: "TestViews", edits: []edit{{"leaf.go",
-		"	if errors.Is(err, bus.UnknownTag) ||", "	if errors.Is(err, bus.Conflict) ||"}}},
+	{name: "the snowflakes' path answers with IDs of a tag", by: "TestIDs", edits: []edit{{"ids.go",
+		"		return generator.SnowflakeKind, key, key", "		return generator.SegmentKind, key, key"}}},
+	{name: "the path of a tag is cleaned", by: "TestTagOfPath", edits: []edit{{"ids.go",
+		"strings.CutPrefix(path, leafSegmentPath)",
+		"strings.CutPrefix(strings.ReplaceAll(path, \"//\", \"/\"), leafSegmentPath)"}}},
 	{name: "POST takes an ID", by: "TestOnlyGetTakesIDs", edits: []edit{{"admit.go",
-		"(r.Method == http.MethodPost && isV1(r))", "(r.Method == http.MethodPost)"}}},
-	{name: "a strict tag's answer does not say so", by: "TestOrderOfIDs", edits: []edit{{"leaf.go",
+		"	if isV1(r) {\n		methods", "	if true {\n		methods"}}},
+	{name: "a strict tag's answer does not say so", by: "TestOrderOfIDs", edits: []edit{{"ids.go",
 		"s.cfg.Generator.Order(tag) == allocator.Strict {", "s.cfg.Generator.Order(tag) != allocator.Strict {"}}},
 
 	// The count.
-	{name: "of two counts the first is taken", by: "TestBadRequests", edits: []edit{{"leaf.go",
+	{name: "of two counts the first is taken", by: "TestBadRequests", edits: []edit{{"ids.go",
 		"	if len(counts) > 1 {", "	if len(counts) > 2 {"}}},
-	{name: "a mistyped count is 1", by: "TestV1Errors", edits: []edit{{"leaf.go",
+	{name: "a mistyped count is 1", by: "TestV1Errors", edits: []edit{{"ids.go",
 		"		if alone && name", "		if !alone && name"}}},
-	{name: "an empty count is 1", by: "TestBadRequests", edits: []edit{{"leaf.go",
+	{name: "an empty count is 1", by: "TestBadRequests", edits: []edit{{"ids.go",
 		" || req.JSON || counts[0] == \"\" {", " || req.JSON {"}}},
-	{name: "a count in JSON is taken", by: "TestBadRequests", edits: []edit{{"leaf.go",
+	{name: "a count in JSON is taken", by: "TestBadRequests", edits: []edit{{"ids.go",
 		" || req.JSON || counts[0]", " || counts[0]"}}},
-	{name: "a count that cannot be read is 1", by: "TestBadRequests", edits: []edit{{"leaf.go",
+	{name: "a count that cannot be read is 1", by: "TestBadRequests", edits: []edit{{"ids.go",
 		"(alone || strings.Contains(query, \"count\"))", "(alone || strings.Contains(query, \"count%\"))"}}},
 
 	// Errors.
-	{name: "an error has status 200", by: "TestErrorsAsLeafTellsThem", edits: []edit{{"leaferror.go",
+	{name: "an error has status 200", by: "TestErrorsAsLeafTellsThem", edits: []edit{{"errors.go",
 		"refuse(w, r, http.StatusInternalServerError, leafException", "refuse(w, r, http.StatusOK, leafException"}}},
-	{name: "an error does not say when to try again", by: "TestErrorsAsLeafTellsThem", edits: []edit{{"leaferror.go",
-		"math.Ceil(e.RetryAfter.Seconds())", "math.Floor(e.RetryAfter.Seconds())"}}},
-	{name: "a caller that has gone gets an answer", by: "TestCallerThatHasGone", edits: []edit{{"leaferror.go",
+	{name: "an error does not say when to try again", by: "TestErrorsAsLeafTellsThem", edits: []edit{{"errors.go",
+		"math.Ceil(after.Seconds())", "math.Floor(after.Seconds())"}}},
+	{name: "a caller that has gone gets an answer", by: "TestCallerThatHasGone", edits: []edit{{"errors.go",
 		"		panic(http.ErrAbortHandler)", "		return"}}},
 
-	{name: "an overload blames the caller", by: "TestV1Errors", edits: []edit{{"v1.go",
+	{name: "an overload blames the caller", by: "TestV1Errors", edits: []edit{{"errors.go",
 		"		status = http.StatusServiceUnavailable // 429", "		// 429"}}},
-	{name: "a refusal does not say when to ask again", by: "TestV1Errors", edits: []edit{{"v1.go",
+	{name: "a refusal does not say when to ask again", by: "TestV1Errors", edits: []edit{{"errors.go",
 		"		retry = cmp.Or(retry, time.Second)", "		retry = cmp.Or(retry, 0)"}}},
-	{name: "a count in the body is not read, and no error says so", by: "TestV1Errors", edits: []edit{{"leaf.go",
+	{name: "a count in the body is not read, and no error says so", by: "TestV1Errors", edits: []edit{{"ids.go",
 		"isV1(r) && r.ContentLength > 0", "isV1(r) && r.ContentLength > maxBody"}}},
-	{name: "an error of /v1 has Leaf's form", by: "TestV1Errors", edits: []edit{{"leaferror.go",
-		"	if isV1(r) {", "	if false {"}}},
+	{name: "an error of /v1 has Leaf's form", by: "TestV1Errors", edits: []edit{{"errors.go",
+		"	if isV1(r) {\n		refuseV1(w, e)", "	if false {\n		refuseV1(w, e)"}}},
 
 	// Who may ask.
 	{name: "the token is not compared", by: "TestTokens", edits: []edit{{"admit.go",
@@ -107,11 +97,13 @@ var mutations = []mutation{
 		"host == \"localhost\" || strings.HasSuffix", "strings.Contains(host, \"localhost\") || strings.HasSuffix"}}},
 
 	// What operators see.
+	{name: "a record that cannot be served is not shown", by: "TestUnservedTags", edits: []edit{{"tags.go",
+		"range page.Unserved {", "range page.Unserved[:0] {"}}},
 	{name: "the oldest events of the stream are shown", by: "TestLatestEvents", edits: []edit{{"latest.go",
 		"max(has.LastSeq, maxShown)-maxShown+1); next <=", "0); next <= maxShown && next <="}}},
 	{name: "an event is shown again", by: "TestLatestEvents", edits: []edit{{"latest.go",
 		"		l.read = next\n", ""}}},
-	{name: "a tag that ends is shown only if it is busy", by: "TestBusiest", edits: []edit{{"busiest.go",
+	{name: "a tag that ends is shown only if it is busy", by: "TestBusiest", edits: []edit{{"tags.go",
 		"	names = names[:min(len(names), maxEnding)]\n", "	names = nil\n"}}},
 
 	// What callers can hold.

@@ -90,7 +90,6 @@ type Server struct {
 	addr   string // the usual Host of a request
 	local  bool   // only this machine can reach the Listener
 	limits limits
-	views  *views
 	pages  http.Handler // all paths except those of IDs
 }
 
@@ -103,7 +102,7 @@ func New(cfg Config) *Server {
 	if cfg.JS == nil {
 		cfg.JS, _ = jetstream.New(cfg.Conn) // fails for options alone
 	}
-	s := &Server{cfg: cfg, addr: addr.String(), limits: defaultLimits, views: newViews(cfg)}
+	s := &Server{cfg: cfg, addr: addr.String(), limits: defaultLimits}
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		s.local = tcp.IP.IsLoopback()
 	}
@@ -116,8 +115,7 @@ func New(cfg Config) *Server {
 	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))
 	mux.HandleFunc(decodePath, s.decode)
-	s.views.register(mux)
-	registerFiles(mux)
+	newViews(cfg).register(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusNotFound, "not_found", "not found: the dashboard is at /, and IDs are below /v1/ and /api/")
 	})
@@ -174,17 +172,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.admit(w, r) {
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, v1Path) {
-		s.v1(w, r)
-		return
-	}
-	// The mux would clean the paths, but a//b and a/./b are different tags.
-	if tag, ok := strings.CutPrefix(r.URL.Path, segmentPath); ok {
-		s.segment(w, r, tag)
-		return
-	}
-	if key, ok := strings.CutPrefix(r.URL.Path, snowflakePath); ok {
-		s.snowflake(w, r, key)
+	if isV1(r) || strings.HasPrefix(r.URL.Path, leafPath) {
+		s.ids(w, r) // not by the mux, which cleans paths: a//b and a/./b are different tags
 		return
 	}
 	h["X-Content-Type-Options"] = nosniff

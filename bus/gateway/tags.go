@@ -3,20 +3,28 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"errors"
+	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 )
 
-// defaultPage and maxPage are how many tags a page has.
 const (
-	defaultPage = 50
-	maxPage     = 200
+	// pageSize is how many tags a page has.
+	pageSize = 50
+	// maxBusiest is how many tags are the busiest: as many as a generator reports.
+	maxBusiest = 20
+	// maxEnding is how many of these are there because they get no new IDs.
+	maxEnding = 10
+	// recordTimeout is how long an answer waits for records: what is in memory does not wait for a store.
+	recordTimeout = time.Second
 )
 
 // tagView is a tag as the store has it, and what generators have of it in memory.
@@ -35,13 +43,25 @@ type nodeBuffer struct {
 	admin.Buffer
 }
 
-// tagsView is a page of tags.
+// tagsView is a list of tags.
 type tagsView struct {
 	Tags    []tagView `json:"tags"`
 	Next    string    `json:"next"`    // After of the next page; empty: this was the last
 	Problem string    `json:"problem"` // why something may be missing
-	// InMemory is how many tags the generator with the most has in memory, beside the busiest.
-	InMemory int `json:"in_memory,omitempty"`
+}
+
+// newTagsView returns the tags of a page of the store.
+func newTagsView(page admin.TagsPage, err error) tagsView {
+	view := tagsView{Tags: []tagView{}, Next: page.Next}
+	view.addProblem(err)
+	for _, t := range page.Tags {
+		view.Tags = append(view.Tags, tagView{Tag: t.Tag, Stored: true, TagRecord: &t})
+	}
+	for _, t := range page.Unserved {
+		view.Tags = append(view.Tags, tagView{Tag: t.Tag, Stored: true, TagRecord: &t.TagRecord, Problem: t.Problem})
+	}
+	slices.SortFunc(view.Tags, func(x, y tagView) int { return strings.Compare(x.Tag, y.Tag) })
+	return view
 }
 
 // addProblem keeps the first problem; nil is none.
@@ -51,79 +71,102 @@ func (t *tagsView) addProblem(err error) {
 	}
 }
 
+// addBuffers adds what generators hold of the tags.
+func (t *tagsView) addBuffers(ctx context.Context, c *admin.Client) {
+	at, names := make(map[string]*tagView), make([]string, len(t.Tags))
+	for i := range t.Tags {
+		names[i], t.Tags[i].Buffers = t.Tags[i].Tag, []nodeBuffer{}
+		at[names[i]] = &t.Tags[i]
+	}
+	held, err := c.BuffersOf(ctx, names...)
+	t.addProblem(err)
+	for _, page := range held {
+		for _, b := range page.Buffers {
+			if tag := at[b.Tag]; tag != nil {
+				tag.Buffers = append(tag.Buffers, nodeBuffer{page.Node, b})
+			}
+		}
+	}
+}
+
 // tags answers with a page of the tags whose name contains q.
 func (v *views) tags(w http.ResponseWriter, r *http.Request) {
-	limit, err := strconv.Atoi(cmp.Or(r.FormValue("limit"), strconv.Itoa(defaultPage)))
-	if err != nil || limit < 1 || limit > maxPage {
-		refuse(w, r, http.StatusBadRequest, string(bus.BadRequest), "limit is not from 1 to "+strconv.Itoa(maxPage))
-		return
-	}
 	write(w, http.StatusOK, v.pages.get(r.Context(),
-		admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: limit}))
+		admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: pageSize}))
 }
 
 func (v *views) askPage(ctx context.Context, req admin.PageRequest) tagsView {
-	var stored admin.TagsPage
-	var held []admin.BuffersPage
-	var errStored, errHeld error
-	var both sync.WaitGroup
-	both.Go(func() { stored, errStored = v.c.Tags(ctx, req) })
-	both.Go(func() { held, errHeld = v.c.Buffers(ctx, req) })
-	both.Wait()
-	view := merge(stored, held, req.Limit)
-	for i := range view.Tags {
-		view.Tags[i].Unknown = errStored != nil
-	}
-	view.addProblem(errStored)
-	view.addProblem(errHeld)
+	view := newTagsView(v.c.Tags(ctx, req))
+	view.addBuffers(ctx, v.c)
 	return view
 }
 
-// merge makes one page of the store's tags and the generators' buffers. It has up to limit
-// tags, and ends where the first incomplete page ends: beyond that, tags may be missing.
-func merge(stored admin.TagsPage, held []admin.BuffersPage, limit int) tagsView {
-	byName := make(map[string]*tagView)
-	at := func(name string) *tagView {
-		if byName[name] == nil {
-			byName[name] = &tagView{Tag: name, Buffers: []nodeBuffer{}}
-		}
-		return byName[name]
-	}
-	end := "" // the last name that all pages include; empty: all pages are complete
-	reaches := func(next string) {
-		if next != "" && (end == "" || next < end) {
-			end = next
+// askBusiest answers with the tags that get no new IDs and end first, and with those that are used most. Where there
+// are few tags, the unused ones are there too.
+func (v *views) askBusiest(ctx context.Context, _ struct{}) tagsView {
+	names := busiest(v.overview.get(ctx, struct{}{}).Nodes)
+	within, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	page := newTagsView(v.c.Tags(within, admin.PageRequest{Limit: pageSize}))
+	stored := make(map[string]tagView)
+	for _, t := range page.Tags {
+		if stored[t.Tag] = t; len(names) < maxBusiest && !slices.Contains(names, t.Tag) {
+			names = append(names, t.Tag)
 		}
 	}
-	store := func(t admin.TagRecord, problem string) {
-		tag := at(t.Tag)
-		tag.Stored, tag.TagRecord = true, &t
-		tag.Problem = problem
-	}
-	for _, t := range stored.Tags {
-		store(t, "")
-	}
-	for _, t := range stored.Unserved {
-		store(t.TagRecord, t.Problem)
-	}
-	reaches(stored.Next)
-	for _, page := range held {
-		for _, b := range page.Buffers {
-			tag := at(b.Tag)
-			tag.Buffers = append(tag.Buffers, nodeBuffer{page.Node, b})
-		}
-		reaches(page.Next)
-	}
-	view := tagsView{Tags: []tagView{}, Next: end}
-	for _, tag := range byName {
-		if end == "" || tag.Tag <= end {
-			view.Tags = append(view.Tags, *tag)
+	view := tagsView{Tags: make([]tagView, len(names)), Problem: page.Problem}
+	problems := make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		var ok bool
+		if view.Tags[i], ok = stored[name]; !ok {
+			all.Go(func() { view.Tags[i], problems[i] = v.record(within, name) })
 		}
 	}
-	slices.SortFunc(view.Tags, func(x, y tagView) int { return strings.Compare(x.Tag, y.Tag) })
-	if len(view.Tags) > limit {
-		view.Tags = view.Tags[:limit]
-		view.Next = view.Tags[limit-1].Tag
+	all.Wait()
+	for _, err := range problems {
+		view.addProblem(err)
 	}
+	view.addBuffers(ctx, v.c)
 	return view
+}
+
+// record is a tag as the store has it.
+func (v *views) record(ctx context.Context, name string) (tagView, error) {
+	record, err := v.c.Tag(ctx, name)
+	switch {
+	case err == nil:
+		return tagView{Tag: name, Stored: true, TagRecord: &record}, nil
+	case errors.Is(err, bus.UnknownTag):
+		return tagView{Tag: name}, nil
+	}
+	return tagView{Tag: name, Unknown: true}, err
+}
+
+// busiest returns the names of the tags whose callers are refused first if nothing more is reserved, and of the tags of
+// which all generators together hand out most IDs. Generators take IDs of each other, so a tag ends when the last one
+// has none.
+func busiest(states []admin.State) []string {
+	ending, rates := make(map[string]allocator.TagEnd), make(map[string]float64)
+	for i := range states { // by index: states are large
+		for _, e := range states[i].Ending {
+			sum := ending[e.Tag]
+			ending[e.Tag] = allocator.TagEnd{Tag: e.Tag, Left: sum.Left + e.Left, Rate: sum.Rate + e.Rate}
+		}
+		for _, b := range states[i].Busiest {
+			rates[b.Tag] += b.Rate
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(ending), func(x, y string) int {
+		return cmp.Or(cmp.Compare(ending[x].Lasts(), ending[y].Lasts()), strings.Compare(x, y))
+	})
+	names = names[:min(len(names), maxEnding)]
+	for _, name := range slices.SortedFunc(maps.Keys(rates), func(x, y string) int {
+		return cmp.Or(cmp.Compare(rates[y], rates[x]), strings.Compare(x, y))
+	}) {
+		if len(names) < maxBusiest && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

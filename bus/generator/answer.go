@@ -46,8 +46,6 @@ type Observer interface {
 	Refilled(allocator.Refilled)
 	Claimed(allocator.Claimed)
 	Regressed(allocator.Regressed)
-	// EventPublished is about an event: its type, one of [events.Types].
-	EventPublished(what string)
 }
 
 // Answer is how a request ended.

@@ -88,11 +88,7 @@ func New(cfg Config) *Generator {
 	b.heartbeats = &heartbeats{base: b, spreading: g.spreading, changed: make(chan struct{}, 1)}
 	b.membership = &membership{base: b, joined: make(chan struct{})}
 	g.subscriptions = &subscriptions{base: b}
-	var published func(what string)
-	if cfg.Observer != nil {
-		published = cfg.Observer.EventPublished
-	}
-	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log, published)
+	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log)
 	g.findings = newFindings(cfg.Node, g.outbox.Publish)
 	g.flakes = newFlakes(b, g.findings)
 

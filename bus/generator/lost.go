@@ -273,14 +273,11 @@ func (a *lostAlerts) publish(ctx context.Context, here bool) error {
 			kind, id = "node.recovered", fmt.Sprintf("back.%s.%s.%d", l.Node, l.ID, l.Number)
 			body = events.Recovered{Node: l.Node, Episode: events.EpisodeLost}
 		}
-		ack, err := a.cfg.JS.PublishMsg(ctx, outbox.NewEventWithID(id, kind, l.Node, a.cfg.Node, body))
+		_, err := a.cfg.JS.PublishMsg(ctx, outbox.NewEventWithID(id, kind, l.Node, a.cfg.Node, body))
 		if err != nil {
 			return err
 		}
 		a.group.published(l, end)
-		if !ack.Duplicate && a.cfg.Observer != nil {
-			a.cfg.Observer.EventPublished("leaf." + kind)
-		}
 		if end {
 			a.cfg.Log.Info("a generator is no longer lost", "node", l.Node)
 		}

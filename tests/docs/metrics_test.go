@@ -96,9 +96,9 @@ func publish(t *testing.T) metrics {
 		get(t, second, "/api/segment/get/invoice")
 		s.scrape(t, second)
 		// A strict tag that cannot be written pages as a tag whose IDs have run out.
-		return s.series["leaf_tag_refused_seconds"] != nil && s.series["leaf_finding"] != nil &&
-			s.series["leaf_finding"]["kind"]["registry.unavailable"] && s.series["leaf_finding"]["severity"]["critical"] &&
-			s.series["leaf_finding"]["severity"]["problem"] &&
+		found := s.series["leaf_finding"]
+		return found["kind"]["registry.unavailable"] && found["kind"]["segment.refill_failed"] &&
+			found["kind"]["worker.missing"] && found["severity"]["critical"] && found["severity"]["problem"] &&
 			strings.Contains(get(t, second, "/metrics"), "\nleaf_failing_remaining_seconds 0\n")
 	})
 	return s

@@ -51,7 +51,7 @@ func night(s *site) {
 				{"gen_1", buffer(tag, "failing", hugeID, left, n*10)}, {longNode, buffer(tag, "failing", 1, left, n*10)},
 			}})
 		}
-		return object{"tags": tags, "in_memory": 30, "problem": why}
+		return object{"tags": tags, "problem": why}
 	})
 	s.overview(func(n int, nodes []admin.State) object {
 		for i := range nodes {

@@ -5,7 +5,6 @@ import { Poll, refusal } from "./poll.js";
 import { TagRates } from "./rate.js";
 import { TagView } from "./tag.js";
 
-const pageSize = 50;
 const typing = 250; // ms without a key before a search begins
 
 /** Tags is the section of tags. It shows the most used, or a page of all or of those that are searched for. */
@@ -45,7 +44,7 @@ export class Tags {
   }
 
   #question() {
-    return { q: this.#query, after: this.#pager.start, limit: pageSize };
+    return { q: this.#query, after: this.#pager.start };
   }
 
   #searched() {
@@ -65,21 +64,20 @@ export class Tags {
     byID("tags-title").scrollIntoView();
   }
 
-  #show({ tags, next, problem, in_memory: inMemory }) {
+  #show({ tags, next, problem }) {
     setNotice(byID("tags-problem"), problem);
     this.#rates.add(tags.flatMap(({ buffers }) => buffers));
     this.#list.show(this.#busiest ? this.#rates.order(tags) : tags);
     if (!this.#busiest) this.#pager.show(next, tags.length);
-    setText(byID("tags-note"), problem && tags.length === 0 ? "" : this.#note(tags, next, inMemory));
+    setText(byID("tags-note"), problem && tags.length === 0 ? "" : this.#note(tags, next));
   }
 
-  #note(tags, next, inMemory) {
+  #note(tags, next) {
     const shown = counted(tags.length, "tag");
     if (this.#busiest) {
       if (tags.length === 0) return "No tags yet: leaf tag add NAME makes one";
       const ending = tags.some(({ buffers }) => buffers.some(({ state }) => state === "failing"));
       if (ending) return `${shown}: first those that get no new IDs, then the most used`;
-      if (inMemory > tags.length) return `${shown}, the most used of at least ${count(inMemory)} in memory`;
       return tags.length > 1 ? `${shown}, the most used first` : shown;
     }
     const matching = this.#query ? ` with “${this.#query}”` : "";

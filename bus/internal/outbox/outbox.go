@@ -49,8 +49,6 @@ type Outbox struct {
 	js   jetstream.JetStream
 	open func(context.Context) error // makes sure that the stream exists
 	log  *slog.Logger
-	// published is called with the type of each event that is queued; nil: nothing is.
-	published func(what string)
 
 	// Of any goroutine.
 	queue   chan *nats.Msg
@@ -62,12 +60,9 @@ type Outbox struct {
 	first  *nats.Msg // of the next batch; nil: the queue has it
 }
 
-// New returns an outbox that publishes nothing until Run is called. open makes sure that the stream exists. published
-// is called with the type of each event that is queued; nil: nothing is.
-func New(
-	js jetstream.JetStream, open func(context.Context) error, log *slog.Logger, published func(what string),
-) *Outbox {
-	return &Outbox{js: js, open: open, log: log, published: published, queue: make(chan *nats.Msg, eventQueue)}
+// New returns an outbox that publishes nothing until Run is called. open makes sure that the stream exists.
+func New(js jetstream.JetStream, open func(context.Context) error, log *slog.Logger) *Outbox {
+	return &Outbox{js: js, open: open, log: log, queue: make(chan *nats.Msg, eventQueue)}
 }
 
 // Waiting is how many events wait.
@@ -78,9 +73,6 @@ func (p *Outbox) Dropped() int64 { return p.dropped.Load() }
 
 // Publish queues an event. It never blocks.
 func (p *Outbox) Publish(msg *nats.Msg) {
-	if p.published != nil {
-		p.published(msg.Header[wire.HeaderType][0])
-	}
 	isAlert := strings.HasPrefix(msg.Subject, wire.SubjectEvents+"."+wire.Alert+".")
 	if !isAlert && len(p.queue) >= infoQueue {
 		p.dropped.Add(1)

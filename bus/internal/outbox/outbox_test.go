@@ -41,7 +41,7 @@ func start(p *Outbox) (stop func()) {
 // The queue is bounded, and its last quarter is for alerts.
 func TestQueueIsBounded(t *testing.T) {
 	t.Parallel()
-	p := New(nil, nil, nil, nil)
+	p := New(nil, nil, nil)
 	for i := range eventQueue + 100 {
 		p.Publish(event(wire.Info, i))
 	}
@@ -76,7 +76,7 @@ func TestEventsWait(t *testing.T) {
 		}
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}, MaxMsgSize: 1000})
 		return err
-	}, log, nil)
+	}, log)
 	// An operator's limit: this one must not hold up the others.
 	p.Publish(NewEvent("tag.updated", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
 	const most = 50
@@ -169,7 +169,7 @@ func TestFlushKeepsTheOrder(t *testing.T) {
 		}
 		return true, nil
 	}}
-	p := New(js, func(context.Context) error { return nil }, testkit.Quiet, nil)
+	p := New(js, func(context.Context) error { return nil }, testkit.Quiet)
 	for n := range 5 {
 		p.Publish(event(wire.Info, n))
 	}
@@ -193,7 +193,7 @@ func TestRetriesKeepTheOrder(t *testing.T) {
 			left--
 			return random.IntN(2) == 0, errors.New("away")
 		}}
-		p := New(js, func(context.Context) error { return nil }, testkit.Quiet, nil)
+		p := New(js, func(context.Context) error { return nil }, testkit.Quiet)
 		const keys, most = 400, 6000
 		for n := range most {
 			p.Publish(NewEvent("tag.updated", strconv.Itoa(random.IntN(keys)), "n", map[string]int{"n": n}))
@@ -235,7 +235,7 @@ func TestManyEvents(t *testing.T) {
 		stream, err = js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: events.Stream, Subjects: []string{events.Subjects}, Storage: jetstream.MemoryStorage})
 		return err
-	}, testkit.Quiet, nil)
+	}, testkit.Quiet)
 	stop := start(p)
 	const most = 100_000
 	for i := range most {
@@ -254,7 +254,7 @@ func TestManyEvents(t *testing.T) {
 func TestPaceWithoutStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := New(nil, func(context.Context) error { return errors.New("away") }, testkit.Quiet, nil)
+		p := New(nil, func(context.Context) error { return errors.New("away") }, testkit.Quiet)
 		for i := range infoQueue {
 			p.Publish(event(wire.Info, i))
 		}
