@@ -48,18 +48,7 @@ type Metrics struct {
 	refills     *prometheus.HistogramVec
 	reserved    *prometheus.CounterVec
 	regressions *prometheus.CounterVec
-
-	// Of strict tags.
-	claims    *prometheus.HistogramVec
-	served    prometheus.Histogram
-	conflicts prometheus.Counter
 }
-
-// Who wrote the IDs of a strict tag: the generator that was asked for them, or the one that it asked.
-const (
-	bySelf = "self"
-	byPeer = "peer"
-)
 
 // answered are the counters of answered requests. They are looked up once, because a lookup
 // by labels takes longer than counting.
@@ -88,19 +77,12 @@ func NewMetrics() *Metrics {
 		"How long the generator took for a request, from its arrival to the answer.", requestBuckets, "face", "kind")
 	m.reserved = counters("leaf_reserved_ids_total",
 		"IDs that were reserved in the store, by the cause of the refill, or strict for IDs of strict tags.", "cause")
-	m.refills = durations("leaf_refill_duration_seconds", "How long the store took to reserve a range, by cause.",
+	m.refills = durations("leaf_refill_duration_seconds",
+		"How long the store took to reserve a range, by cause, or strict for the write of a strict tag, conflicts included.",
 		refillBuckets, "cause")
 	m.regressions = counters("leaf_store_regressions_total",
 		"Times that the store went backwards for a tag, by what was done: advanced, max_id was moved up; dropped, two "+
 			"generators held one range, and IDs may come twice.", "action")
-	m.claims = durations("leaf_strict_write_duration_seconds",
-		"How long IDs of a strict tag took to be written to the store, conflicts included, by the generator that wrote: "+
-			"self or peer.", refillBuckets, "by")
-	m.served = auto.NewHistogram(prometheus.HistogramOpts{Name: "leaf_strict_write_requests",
-		Help:    "Requests that one write of a strict tag answered. All requests that a peer passes on at once count as one.",
-		Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
-	m.conflicts = auto.NewCounter(prometheus.CounterOpts{Name: "leaf_strict_conflicts_total",
-		Help: "Writes of strict tags that failed because another generator wrote first. Each is repeated."})
 
 	// All series exist from the start: the first increase of a new series would not be seen.
 	for transport := range m.answered {
@@ -123,13 +105,11 @@ func NewMetrics() *Metrics {
 	for _, action := range []allocator.Action{allocator.Advanced, allocator.Dropped} {
 		m.regressions.WithLabelValues(string(action))
 	}
-	for _, cause := range []allocator.Cause{allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch} {
+	for _, cause := range []allocator.Cause{
+		allocator.CauseDemand, allocator.CausePrefetch, allocator.CauseBatch, idspace.OrderStrict} {
 		m.refills.WithLabelValues(string(cause))
 		m.reserved.WithLabelValues(string(cause))
 	}
-	m.claims.WithLabelValues(bySelf)
-	m.claims.WithLabelValues(byPeer)
-	m.reserved.WithLabelValues(idspace.OrderStrict)
 	return m
 }
 
@@ -158,15 +138,9 @@ func (m *Metrics) Refilled(r allocator.Refilled) {
 
 // Claimed implements [generator.Observer].
 func (m *Metrics) Claimed(c allocator.Claimed) {
-	by := bySelf
-	if c.PassedTo != "" {
-		by = byPeer
-	} else { // a peer counts what it reserves
-		m.reserved.WithLabelValues(idspace.OrderStrict).Add(float64(c.Len()))
+	if c.PassedTo == "" { // a peer counts what it reserves
+		m.Refilled(allocator.Refilled{Cause: idspace.OrderStrict, Range: c.Range, Elapsed: c.Elapsed})
 	}
-	m.claims.WithLabelValues(by).Observe(c.Elapsed.Seconds())
-	m.served.Observe(float64(c.Requests))
-	m.conflicts.Add(float64(c.Conflicts))
 }
 
 // Regressed implements [generator.Observer].

@@ -182,11 +182,11 @@ func page(t *testing.T, b *browser.Browser) {
 	s.problem = hostile
 	s.wrong(cause("records.unavailable", admin.Critical, admin.Finding{Keys: []string{hostile}, Count: 1, Message: hostile,
 		Do: hostile}, hostile))
-	taken := []int{2000, 1000, 100} // between two answers
+	order := []string{"first", "second", hostile}
 	s.answer("busiest", func(_ *http.Request, n int) any {
 		var tags []object
-		for i, tag := range []string{"first", "second", hostile} {
-			b := buffer(tag, "ok", hugeID, 1500, n*taken[i])
+		for _, tag := range order {
+			b := buffer(tag, "ok", hugeID, 1500, n*100)
 			b.Error = hostile
 			tags = append(tags, object{"tag": tag, "stored": true, "buffers": []held{{hostile, b}}})
 		}
@@ -210,7 +210,7 @@ func page(t *testing.T, b *browser.Browser) {
 	tab.Await("the order of rates", `look.tags().startsWith('first,second,')`)
 	tab.Do(chromedp.Evaluate[chromedp.Void](`look.row('second').querySelector('summary').focus()`))
 	s.mu.Lock()
-	taken[1] = 1_000_000
+	order[0], order[1] = "second", "first"
 	s.mu.Unlock()
 	tab.Await("another order", `look.tags().startsWith('second,first,')`)
 	if !browser.Eval[bool](tab, `document.activeElement === look.row('second').querySelector('summary')`) {

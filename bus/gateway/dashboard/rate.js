@@ -33,13 +33,11 @@ class Meters {
   }
 }
 
-const steady = 0.2; // by which part a rate may differ before a list is ordered again
 const keyOf = (tag, node) => `${tag}\n${node}`;
 
 /** TagRates measures how many IDs of a tag each generator hands out in a second. */
 export class TagRates {
   #meters = new Meters(10);
-  #ranks = new Map(); // by tag
 
   add(buffers) {
     this.#meters.add(buffers.map(({ tag, node, taken }) => [keyOf(tag, node), taken]));
@@ -53,23 +51,6 @@ export class TagRates {
   /** total is the rate of a tag, null if no generator's is known. */
   total(tag, buffers) {
     return this.#meters.total(buffers.map(({ node }) => keyOf(tag, node)));
-  }
-
-  /**
-   * order sorts tags: those that get no new IDs stay first, as they come, and the others follow by their rates. Small
-   * changes of a rate move nothing, so that people can read the list.
-   */
-  order(items) {
-    const before = this.#ranks;
-    this.#ranks = new Map();
-    for (const { tag, buffers } of items) {
-      const failing = buffers.some(({ state }) => state === "failing");
-      const rate = failing ? Infinity : this.total(tag, buffers) ?? buffers.reduce((sum, buffer) => sum + (buffer.rate ?? 0), 0);
-      const rank = before.get(tag);
-      this.#ranks.set(tag, Math.abs(rate - rank) <= steady * rank ? rank : rate);
-    }
-    const rankOf = ({ tag }) => this.#ranks.get(tag);
-    return items.toSorted((a, b) => (rankOf(a) === rankOf(b) ? 0 : rankOf(b) - rankOf(a)));
   }
 }
 

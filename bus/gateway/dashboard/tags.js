@@ -67,7 +67,7 @@ export class Tags {
   #show({ tags, next, problem }) {
     setNotice(byID("tags-problem"), problem);
     this.#rates.add(tags.flatMap(({ buffers }) => buffers));
-    this.#list.show(this.#busiest ? this.#rates.order(tags) : tags);
+    this.#list.show(tags);
     if (!this.#busiest) this.#pager.show(next, tags.length);
     setText(byID("tags-note"), problem && tags.length === 0 ? "" : this.#note(tags, next));
   }
