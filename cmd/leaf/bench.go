@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -37,14 +38,6 @@ when the request was due. Run it on another machine than the generators.`,
   leaf bench order --callers 1                   how long one caller waits
   leaf bench order -n 1000 --duration 1m
   leaf bench order --rate 5000 --json            latencies at a load like yours`,
-		PreRunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] == "" {
-				return cli.Usagef("TAG is empty: leave it out for snowflakes")
-			}
-			return cmp.Or(cli.Within("callers", l.Callers, 1, mostCallers), cli.AtLeast("count", count, 1),
-				cli.AtLeast("duration", l.Duration, 1), cli.AtLeast("requests", l.Calls, 0),
-				cli.Within("rate", l.Rate, 0, mostRate))
-		},
 	}
 	f.Command(cmd, func(s *cli.Session, args []string) error {
 		c := s.IDs(bus.NoHedging()) // hedges would hide how slow a generator is
@@ -63,11 +56,11 @@ when the request was due. Run it on another machine than the generators.`,
 		return cmp.Or(s.Print(r, r.print), r.problem())
 	})
 	fs := cmd.Flags()
-	fs.IntVar(&l.Callers, "callers", 64, "callers at a time")
-	fs.Int64VarP(&count, "count", "n", 1, "IDs in each request")
-	fs.DurationVar(&l.Duration, "duration", 10*time.Second, "how long requests are made")
-	fs.Int64Var(&l.Calls, "requests", 0, "end after so many requests, if that is earlier")
-	fs.Float64Var(&l.Rate, "rate", 0, "requests a second of all callers (default as many as they can)")
+	cli.Number(fs, &l.Callers, "callers", 64, 1, mostCallers, "callers at a time")
+	cli.Number(fs, &count, "count,n", 1, 1, math.MaxInt64, "IDs in each request")
+	cli.Number(fs, &l.Duration, "duration", 10*time.Second, 1, math.MaxInt64, "how long requests are made")
+	cli.Number(fs, &l.Calls, "requests", 0, 0, math.MaxInt64, "end after so many requests, if that is earlier")
+	cli.Number(fs, &l.Rate, "rate", 0, 0, mostRate, "requests a second of all callers (default as many as they can)")
 	return cmd
 }
 

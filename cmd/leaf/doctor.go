@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -49,7 +50,7 @@ example before you restart it. docs/operate.md says what it cannot know.`,
 		return d.conclude(cmd)
 	}
 	fs := cmd.Flags()
-	fs.DurationVar(&wait, "wait", 0, "wait until any one machine may stop, for at most this `TIME`: --wait=30m")
+	cli.Number(fs, &wait, "wait", 0, 1, math.MaxInt64, "wait until any one machine may stop, for at most this `TIME`: --wait=30m")
 	fs.Lookup("wait").NoOptDefVal = "5m0s"
 	d.Register(cmd)
 	d.OwnInboxes(fs)
@@ -58,9 +59,6 @@ example before you restart it. docs/operate.md says what it cannot know.`,
 
 // await waits until any one machine may stop.
 func (d *doctor) await(cmd *cobra.Command, most time.Duration) error {
-	if most <= 0 {
-		return cli.Usagef("--wait must be above zero, not %v", most)
-	}
 	return d.Run(cmd, func(s *cli.Session) error {
 		shown := make(map[string]bool)
 		last, found, err := await(s.Context(), most, func(ctx context.Context) (look, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,10 +42,9 @@ docs/events.md lists them.`,
   leaf events --since 1h --json
   leaf events --alerts --json --durable pager
   leaf events --live`,
-		PreRunE: func(*cobra.Command, []string) error { return cli.AtLeast("since", f.since, 0) },
 	}, func(s *cli.Session, _ []string) error { return f.run(s) })
 	cmd.Flags().BoolVar(&f.alerts, "alerts", false, "only alerts, without their ends")
-	cmd.Flags().DurationVar(&f.since, "since", 0, "begin with the events since this long ago")
+	cli.Number(cmd.Flags(), &f.since, "since", 0, 0, math.MaxInt64, "begin with the events since this long ago")
 	cmd.Flags().StringVar(&f.durable, "durable", "", "continue where the last run with this `NAME` ended")
 	cmd.Flags().BoolVar(&f.live, "live", false, "follow the events as they are published, without JetStream")
 	cmd.MarkFlagsMutuallyExclusive("since", "live")

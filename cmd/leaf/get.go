@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"os"
 	"strconv"
 
@@ -15,6 +16,9 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/cli"
 )
+
+// mostParallel is more than any installation answers faster with.
+const mostParallel = 1000
 
 // idFlags are those of the commands that get IDs.
 type idFlags struct {
@@ -65,14 +69,11 @@ func (f *idFlags) command(cmd *cobra.Command, fetch func(args []string) fetcher)
 		return f.write(s, fetch(args)(s.IDs(), s.Context(), f.count, bus.Parallel(f.parallel)))
 	})
 	fs := cmd.Flags()
-	fs.Int64VarP(&f.count, "count", "n", 1, "how many IDs")
-	fs.IntVar(&f.parallel, "parallel", 1, "requests at a time; not for a strict tag")
+	cli.Number(fs, &f.count, "count,n", 1, 1, math.MaxInt64, "how many IDs")
+	cli.Number(fs, &f.parallel, "parallel", 1, 1, mostParallel, "requests at a time; not for a strict tag")
 	fs.BoolVar(&f.ranges, "ranges", false, "write runs of IDs as first-last")
 	fs.StringVarP(&f.output, "output", "o", "", "write to `FILE`")
 	cmd.MarkFlagsMutuallyExclusive("ranges", "json")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		return cmp.Or(cli.AtLeast("count", f.count, 1), cli.Within("parallel", f.parallel, 1, 1000))
-	}
 	return cmd
 }
 

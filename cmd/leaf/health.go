@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/internal/cli"
 )
@@ -27,10 +28,10 @@ status is 3 if no generator answers, and 1 if only a restart of the process help
   leaf health --http 127.0.0.1:8081`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return askHealth(cmd, addr, cert != "") },
 	}
-	fs := cmd.Flags()
-	fs.StringVar(&addr, "http", defaultHTTP, "`ADDR` of HTTP")
-	fs.StringVar(&cert, "http-tlscert", "", "certificate `FILE` of HTTP, which then uses TLS")
-	cli.Settings(fs, cli.GroupCommand, "http", "http-tlscert")
+	cli.Settings(cmd.Flags(), cli.GroupCommand, func(fs *pflag.FlagSet) {
+		fs.StringVar(&addr, "http", defaultHTTP, "`ADDR` of HTTP")
+		fs.StringVar(&cert, "http-tlscert", "", "certificate `FILE` of HTTP, which then uses TLS")
+	})
 	return cmd
 }
 

@@ -32,9 +32,8 @@ func (f *httpFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.adminToken, "http-admin-token", "", "`TOKEN` of operators, or two, one a line: it opens everything")
 	fs.StringVar(&f.tlsCert, "http-tlscert", "", "certificate `FILE` of HTTP")
 	fs.StringVar(&f.tlsKey, "http-tlskey", "", "key `FILE` of that certificate")
-	cli.Settings(fs, cli.GroupHTTP, "http", "http-tlscert", "http-tlskey")
-	cli.SecretFile(fs, cli.GroupHTTP, "http-token", &f.callersFile)
-	cli.SecretFile(fs, cli.GroupHTTP, "http-admin-token", &f.operatorsFile)
+	cli.SecretFile(fs, "http-token", &f.callersFile)
+	cli.SecretFile(fs, "http-admin-token", &f.operatorsFile)
 }
 
 // check refuses values that cannot work, or that would open HTTP to the network.

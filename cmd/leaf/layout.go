@@ -36,7 +36,7 @@ An installation keeps its layout for life: docs/snowflakes.md.`,
 		r := reportLayout(l)
 		return s.Print(r, r.print)
 	})
-	f.register(cmd)
+	f.register(cmd.Flags())
 	return cmd
 }
 

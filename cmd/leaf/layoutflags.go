@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/internal/cli"
@@ -22,15 +21,15 @@ type layoutFlags struct {
 // defaultIDBits are all bits of a positive int64.
 const defaultIDBits = snowflake.DefaultTimeBits + snowflake.DefaultWorkerBits + snowflake.DefaultSequenceBits
 
-func (f *layoutFlags) register(cmd *cobra.Command) {
-	fs := cmd.Flags()
+func (f *layoutFlags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.idBits, "id-bits", defaultIDBits, "`BITS` of a snowflake, 53 for JavaScript; the time has the rest")
 	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` for the worker")
 	fs.IntVar(&f.sequenceBits, "sequence-bits", snowflake.DefaultSequenceBits,
 		"`BITS` for the sequence number, fewer by default if the time would end before 2027")
 	f.sequence = fs.Lookup("sequence-bits")
 	fs.DurationVar(&f.unit, "time-unit", time.Millisecond, "`UNIT` of a snowflake's time: 1ms, 10ms, 100ms or 1s")
-	fs.Int64Var(&f.epoch, "epoch", snowflake.DefaultEpoch, "first `MILLISECOND` of snowflakes, since 1970")
+	cli.Number(fs, &f.epoch, "epoch", snowflake.DefaultEpoch, 0, time.Now().UnixMilli(),
+		"first `MILLISECOND` of snowflakes, since 1970")
 }
 
 // oldest is the beginning of 2027, in Unix ms. No installation has a layout that ended before, because a new one must
@@ -39,9 +38,6 @@ const oldest = 1798761600000
 
 // layout returns the layout. It refuses one that no generator can work with.
 func (f *layoutFlags) layout() (snowflake.Layout, error) {
-	if err := cli.Within("epoch", f.epoch, 0, time.Now().UnixMilli()); err != nil {
-		return snowflake.Layout{}, err
-	}
 	if !slices.Contains(snowflake.Units(), f.unit) {
 		return snowflake.Layout{}, cli.Usagef("--time-unit is %v: want 1ms, 10ms, 100ms or 1s", f.unit)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/schema"
@@ -45,7 +46,9 @@ and check those that exist. Nothing is dropped, altered or rewritten.`,
 		}
 		return s.Print(m, m.print)
 	})
-	db.register(cmd.Flags(), cli.GroupCommand, "the database, `DSN` "+dsnForm)
+	cli.Settings(cmd.Flags(), cli.GroupCommand, func(fs *pflag.FlagSet) {
+		db.register(fs, "the database, `DSN` "+dsnForm)
+	})
 	cmd.Flags().BoolVar(&check, "check", false, "create nothing: fail where a table is missing")
 	cmd.Flags().BoolVar(&print, "print", false, "only print the SQL that creates the tables")
 	cmd.MarkFlagsMutuallyExclusive("check", "print")

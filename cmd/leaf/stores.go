@@ -27,14 +27,13 @@ type databaseFlags struct {
 	tls       schema.TLS
 }
 
-func (f *databaseFlags) register(fs *pflag.FlagSet, group, usage string) {
+func (f *databaseFlags) register(fs *pflag.FlagSet, usage string) {
 	fs.StringVar(&f.dsn, "mysql", "", usage)
 	fs.StringVar(&f.table, "mysql-table", "", "`NAME` of the table of the tags (default "+schema.DefaultTable+")")
 	fs.StringVar(&f.tls.CA, "mysql-tlsca", "", "`FILE` of the authority that signed the database's certificate")
 	fs.StringVar(&f.tls.Cert, "mysql-tlscert", "", "client certificate `FILE` for the database")
 	fs.StringVar(&f.tls.Key, "mysql-tlskey", "", "key `FILE` of that certificate")
-	cli.SecretFile(fs, group, "mysql", &f.file)
-	cli.Settings(fs, group, "mysql-table", "mysql-tlsca", "mysql-tlscert", "mysql-tlskey")
+	cli.SecretFile(fs, "mysql", &f.file)
 }
 
 // store returns the database, not open yet; nil: there is none. cfg has what the flags do not say.
@@ -78,7 +77,6 @@ type zookeeperFlags struct{ hosts, name string }
 func (f *zookeeperFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.hosts, "zookeeper", "", "keep the workers in ZooKeeper, `HOSTS` such as h1:2181,h2:2181,h3:2181")
 	fs.StringVar(&f.name, "zookeeper-name", zookeeper.DefaultName, "its nodes are under /leaf/`NAME`")
-	cli.Settings(fs, cli.GroupState, "zookeeper", "zookeeper-name")
 }
 
 func (f *zookeeperFlags) check() error {
@@ -114,12 +112,11 @@ func (f *zookeeperFlags) registry(
 // limitReplicas is what JetStream allows.
 const limitReplicas = 5
 
-// replicasFlag adds the flag of how many copies a command makes. Check it with checkReplicas.
+// replicasFlag adds the flag of how many copies a command makes.
 func replicasFlag(fs *pflag.FlagSet, replicas *int) {
-	fs.IntVar(replicas, "replicas", 0, "copies of what this command creates in a cluster (default 3 where it has them)")
+	cli.Number(fs, replicas, "replicas", 0, 0, limitReplicas,
+		"copies of what this command creates in a cluster (default 3 where it has them)")
 }
-
-func checkReplicas(replicas int) error { return cli.Within("replicas", replicas, 0, limitReplicas) }
 
 // showRecords shows on a terminal how far a backup or a restore is.
 func showRecords(s *cli.Session) kvstore.Progress {

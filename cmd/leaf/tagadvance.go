@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -52,13 +53,12 @@ ends a loss of all tags. docs/operate.md says when to use it.`,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("max-id") {
 				a.req.MaxID = (*bus.ID)(&maxID)
-				return cli.AtLeast("max-id", maxID, 1)
 			}
 			return nil
 		},
 	}, a.run)
 	cmd.Flags().BoolVar(&a.all, "all", false, "all tags, and end a loss of all tags")
-	cmd.Flags().Int64Var(&maxID, "max-id", 0, "next `ID` of each tag, at least")
+	cli.Number(cmd.Flags(), &maxID, "max-id", 0, 1, math.MaxInt64, "next `ID` of each tag, at least")
 	cmd.Flags().StringSliceVar(&a.req.Without, "without", nil, "`NODE` that need not be heard: its folder is lost")
 	return cmd
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/cli"
@@ -21,8 +21,7 @@ type workerFlags struct {
 // defaultDatacenterBits are Twitter's: 32 data centres of 32 workers.
 const defaultDatacenterBits = 5
 
-func (f *workerFlags) register(cmd *cobra.Command) {
-	fs := cmd.Flags()
+func (f *workerFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.id, "worker-id", "", "take exactly this worker `NUMBER` for snowflakes (default any that is free)")
 	fs.StringVar(&f.span, "worker-range", "", "take one of the workers `LO-HI`, for example 0-99, or exactly one, "+
 		"for example 5")
@@ -30,7 +29,6 @@ func (f *workerFlags) register(cmd *cobra.Command) {
 		"worker are this `NUMBER`")
 	fs.IntVar(&f.datacenterBits, "datacenter-bits", defaultDatacenterBits,
 		"`BITS` of a worker for the data centre, with --datacenter")
-	cli.Settings(fs, cli.GroupSnowflakes, "worker-id", "worker-range", "datacenter", "datacenter-bits")
 }
 
 // workers returns the first and the last worker that the generator may take.
@@ -40,8 +38,8 @@ func (f *workerFlags) workers(l snowflake.Layout) (first, last int64, err error)
 		return 0, 0, cli.Usagef("--datacenter-bits without --datacenter: say which data centre this is")
 	}
 	if f.datacenter != "" {
-		if err := cli.Within("datacenter-bits", f.datacenterBits, 1, l.WorkerBits); err != nil {
-			return 0, 0, err
+		if f.datacenterBits < 1 || f.datacenterBits > l.WorkerBits {
+			return 0, 0, cli.Usagef("--datacenter-bits is %d: want 1 to %d, the bits of a worker", f.datacenterBits, l.WorkerBits)
 		}
 		n, err := strconv.ParseInt(f.datacenter, 10, 64)
 		if most := int64(1)<<f.datacenterBits - 1; err != nil || n < 0 || n > most {

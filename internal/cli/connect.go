@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/url"
 	"os"
@@ -44,47 +45,49 @@ type Conn struct {
 	passwordFile, tokenFile string
 }
 
-// Register adds the flags of a generator as settings of a group. It uses no NATS contexts: an installation must not
-// depend on the context that someone has selected.
-func (c *Conn) Register(fs *pflag.FlagSet, group string) {
-	for _, f := range []struct {
-		value                        *string
-		name, short, variable, usage string
-	}{
-		{&c.Server, "server", "s", "NATS_URL", "`URL` of the NATS server, or several with commas"},
-		{&c.creds, "creds", "", "NATS_CREDS", "credentials `FILE` for NATS"},
-		{&c.nkey, "nkey", "", "NATS_NKEY", "nkey seed `FILE` for NATS"},
-		{&c.User, "user", "", "NATS_USER", "user `NAME` for NATS"},
-		{&c.Password, "password", "", "NATS_PASSWORD", "password for NATS"},
-		{&c.Token, "token", "", "NATS_TOKEN", "token for NATS"},
-		{&c.tlsCA, "tlsca", "", "NATS_CA", "certificate authority `FILE` that signed the certificate of the NATS server"},
-		{&c.tlsCert, "tlscert", "", "NATS_CERT", "client certificate `FILE` for NATS"},
-		{&c.tlsKey, "tlskey", "", "NATS_KEY", "key `FILE` of the client certificate"},
-		{&c.InboxPrefix, "inbox-prefix", "", "", "`SUBJECT` under which replies arrive (default _INBOX)"},
-		{&c.JSDomain, "js-domain", "", "", "JetStream `DOMAIN`"},
-	} {
-		fs.StringVarP(f.value, f.name, f.short, "", f.usage)
-		Settings(fs, group, f.name)
-		if f.variable != "" {
+// Register adds the flags of a generator as settings of a group, and the server as one of the group start. It uses no
+// NATS contexts: an installation must not depend on the context that someone has selected.
+func (c *Conn) Register(fs *pflag.FlagSet, start, group string) {
+	Settings(fs, start, func(fs *pflag.FlagSet) {
+		fs.StringVarP(&c.Server, "server", "s", "", "`URL` of the NATS server, or several with commas")
+		annotate(fs.Lookup("server"), noteSecret, "true") // a URL may hold a password
+		annotate(fs.Lookup("server"), noteNATS, "NATS_URL")
+	})
+	Settings(fs, group, func(fs *pflag.FlagSet) {
+		for _, f := range []struct {
+			value                 *string
+			name, variable, usage string
+		}{
+			{&c.creds, "creds", "NATS_CREDS", "credentials `FILE` for NATS"},
+			{&c.nkey, "nkey", "NATS_NKEY", "nkey seed `FILE` for NATS"},
+			{&c.User, "user", "NATS_USER", "user `NAME` for NATS"},
+			{&c.Password, "password", "NATS_PASSWORD", "password for NATS"},
+			{&c.Token, "token", "NATS_TOKEN", "token for NATS"},
+			{&c.tlsCA, "tlsca", "NATS_CA", "certificate authority `FILE` that signed the certificate of the NATS server"},
+			{&c.tlsCert, "tlscert", "NATS_CERT", "client certificate `FILE` for NATS"},
+			{&c.tlsKey, "tlskey", "NATS_KEY", "key `FILE` of the client certificate"},
+		} {
+			fs.StringVar(f.value, f.name, "", f.usage)
 			annotate(fs.Lookup(f.name), noteNATS, f.variable)
 		}
-	}
-	fs.DurationVar(&c.Timeout, "timeout", 5*time.Second, "longest wait for NATS")
-	annotate(fs.Lookup("timeout"), noteNATS, "NATS_TIMEOUT")
-	fs.BoolVar(&c.tlsFirst, "tlsfirst", false, "begin TLS before the server greets: for a NATS server with "+
-		"handshake_first")
-	Settings(fs, group, "timeout", "tlsfirst")
-	SecretFile(fs, group, "password", &c.passwordFile)
-	SecretFile(fs, group, "token", &c.tokenFile)
-	annotate(fs.Lookup("server"), noteSecret, "true") // a URL may hold a password
+		SecretFile(fs, "password", &c.passwordFile)
+		SecretFile(fs, "token", &c.tokenFile)
+		Number(fs, &c.Timeout, "timeout", 5*time.Second, 1, math.MaxInt64, "longest wait for NATS")
+		annotate(fs.Lookup("timeout"), noteNATS, "NATS_TIMEOUT")
+		fs.BoolVar(&c.tlsFirst, "tlsfirst", false, "begin TLS before the server greets: for a NATS server with "+
+			"handshake_first")
+		fs.StringVar(&c.InboxPrefix, "inbox-prefix", "", "`SUBJECT` under which replies arrive (default _INBOX)")
+		fs.StringVar(&c.JSDomain, "js-domain", "", "JetStream `DOMAIN`")
+	})
 }
 
 // RegisterClient adds the flags of a command that asks generators.
 func (c *Conn) RegisterClient(fs *pflag.FlagSet) {
-	c.Register(fs, GroupConnection)
-	fs.StringVar(&c.Context, "context", "", "NATS context to use (default the selected one, unless --server is given)")
-	Settings(fs, GroupConnection, "context")
-	annotate(fs.Lookup("context"), noteNATS, "NATS_CONTEXT")
+	c.Register(fs, GroupConnection, GroupConnection)
+	Settings(fs, GroupConnection, func(fs *pflag.FlagSet) {
+		fs.StringVar(&c.Context, "context", "", "NATS context to use (default the selected one, unless --server is given)")
+		annotate(fs.Lookup("context"), noteNATS, "NATS_CONTEXT")
+	})
 }
 
 // OwnInboxes makes a command that does what a generator does get its answers where generators get theirs: keys of
@@ -105,9 +108,6 @@ func (c *Conn) Options(name string) ([]nats.Option, error) {
 			return nil, Usagef("--server %s: want nats://HOST:PORT (or tls://, ws://, wss://), not %s://",
 				redact(server), scheme)
 		}
-	}
-	if c.Timeout <= 0 {
-		return nil, Usagef("--timeout must be above zero, not %v", c.Timeout)
 	}
 	if (c.tlsCert == "") != (c.tlsKey == "") {
 		return nil, Usagef("--tlscert and --tlskey go together: give both")

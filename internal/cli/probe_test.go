@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // cleanEnv hides the settings and the NATS context of the person who runs the tests.
@@ -45,10 +46,11 @@ func (p *probe) command() *cobra.Command {
 		},
 	}
 	p.conn.RegisterClient(cmd.Flags())
-	cmd.Flags().StringSliceVar(&p.tags, "tag", nil, "tags")
-	cmd.Flags().IntVar(&p.limit, "max-batch", 7, "a number")
-	cmd.Flags().StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
-	Settings(cmd.Flags(), GroupCommand, "tag", "max-batch", "http")
+	Settings(cmd.Flags(), GroupCommand, func(fs *pflag.FlagSet) {
+		fs.StringSliceVar(&p.tags, "tag", nil, "tags")
+		Number(fs, &p.limit, "max-batch", 7, 1, 100, "a number")
+		fs.StringVar(&p.http, "http", "127.0.0.1:8080", "an address")
+	})
 	cmd.Flags().IntVar(&p.maxID, "max-id", 0, "an argument, and no setting")
 	return cmd
 }
@@ -58,8 +60,9 @@ func runProbe(t *testing.T, p *probe, args ...string) (status int, stdout, stder
 	t.Helper()
 	parent := &cobra.Command{Use: "group"}
 	other := &cobra.Command{Use: "other", RunE: func(*cobra.Command, []string) error { return nil }}
-	other.Flags().Bool("elsewhere", false, "a setting that probe does not have")
-	Settings(other.Flags(), GroupCommand, "elsewhere")
+	Settings(other.Flags(), GroupCommand, func(fs *pflag.FlagSet) {
+		fs.Bool("elsewhere", false, "a setting that probe does not have")
+	})
 	parent.AddCommand(other)
 
 	var out, errs bytes.Buffer

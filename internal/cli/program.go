@@ -2,7 +2,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/events"
@@ -51,22 +51,6 @@ type workError struct{ error }
 
 func (e workError) Unwrap() error { return e.error }
 
-// Within returns a usage error if the value of a flag is out of its range.
-func Within[T cmp.Ordered](flag string, value, least, most T) error {
-	if !(value >= least && value <= most) { // NaN is neither
-		return Usagef("--%s is %v, not from %v to %v", flag, value, least, most)
-	}
-	return nil
-}
-
-// AtLeast returns a usage error if the value of a flag is too small.
-func AtLeast[T cmp.Ordered](flag string, value, least T) error {
-	if value < least {
-		return Usagef("--%s is %v, not at least %v", flag, value, least)
-	}
-	return nil
-}
-
 // Program puts commands below root, and gives all of them what they share.
 func Program(root *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage, root.DisableFlagsInUseLine = true, true, true // Run prints errors
@@ -74,8 +58,9 @@ func Program(root *cobra.Command, commands ...*cobra.Command) *cobra.Command {
 		warnUnknown(cmd)
 		return configure(cmd)
 	}
-	root.PersistentFlags().String("config", "", "YAML `FILE` with settings as its keys")
-	Settings(root.PersistentFlags(), GroupCommand, "config")
+	Settings(root.PersistentFlags(), GroupCommand, func(fs *pflag.FlagSet) {
+		fs.String("config", "", "YAML `FILE` with settings as its keys")
+	})
 	useGroups(root)
 	root.AddCommand(commands...)
 	root.InitDefaultCompletionCmd() // now, so that the loop below finds it

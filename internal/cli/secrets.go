@@ -13,12 +13,11 @@ import (
 // mostSecret is the largest secret in a file, in bytes.
 const mostSecret = 64 << 10
 
-// SecretFile makes --NAME a secret, which no message shows, and adds the setting --NAME-file beside it: all users of a
-// machine can see a command line.
-func SecretFile(fs *pflag.FlagSet, group, name string, path *string) {
+// SecretFile makes --NAME a secret, which no message shows, and adds --NAME-file beside it: all users of a machine can
+// see a command line.
+func SecretFile(fs *pflag.FlagSet, name string, path *string) {
 	annotate(fs.Lookup(name), noteSecret, "true")
 	fs.StringVar(path, name+"-file", "", "`FILE` with the value of --"+name)
-	Settings(fs, group, name, name+"-file")
 }
 
 // beside returns the flag of a secret's file, or the secret of that file; nil: f is neither.

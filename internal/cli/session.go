@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
@@ -50,8 +51,7 @@ func (f *Client) Register(cmd *cobra.Command) {
 }
 
 func jsonFlag(cmd *cobra.Command, asJSON *bool) {
-	cmd.Flags().BoolVar(asJSON, "json", false, "write JSON")
-	Settings(cmd.Flags(), GroupCommand, "json")
+	Settings(cmd.Flags(), GroupCommand, func(fs *pflag.FlagSet) { fs.BoolVar(asJSON, "json", false, "write JSON") })
 }
 
 // Command completes cmd with the flags, and with a run that is connected.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,12 +61,52 @@ func annotate(f *pflag.Flag, note, value string) {
 // noted returns an annotation of a flag, or "".
 func noted(f *pflag.Flag, note string) string { return strings.Join(f.Annotations[note], "") }
 
-// Settings makes flags settings of a group.
-func Settings(fs *pflag.FlagSet, group string, names ...string) {
-	for _, name := range names {
-		annotate(fs.Lookup(name), noteGroup, group)
-	}
+// Settings adds the flags that add adds, as settings of a group.
+func Settings(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
+	of := pflag.NewFlagSet(group, pflag.ContinueOnError)
+	add(of)
+	of.VisitAll(func(f *pflag.Flag) { annotate(f, noteGroup, group) })
+	fs.AddFlagSet(of)
 }
+
+// Number adds a flag with a number or a time from least to most. The name may have a letter after a comma: count,n.
+func Number[T int | int64 | float64 | time.Duration](
+	fs *pflag.FlagSet, value *T, name string, def, least, most T, usage string,
+) {
+	name, short, _ := strings.Cut(name, ",")
+	switch p := any(value).(type) {
+	case *int:
+		fs.IntVarP(p, name, short, int(def), usage)
+	case *int64:
+		fs.Int64VarP(p, name, short, int64(def), usage)
+	case *float64:
+		fs.Float64VarP(p, name, short, float64(def), usage)
+	case *time.Duration:
+		fs.DurationVarP(p, name, short, time.Duration(def), usage)
+	}
+	f := fs.Lookup(name)
+	if def == 0 {
+		f.DefValue = "" // the help shows no default
+	}
+	f.Value = bounded{f.Value, func() error {
+		switch {
+		case *value < least:
+			return fmt.Errorf("want at least %v", least)
+		case !(*value <= most): // NaN is neither
+			return fmt.Errorf("want at most %v", most)
+		}
+		return nil
+	}}
+}
+
+// bounded is the value of a flag, with a check of what it is set to.
+type bounded struct {
+	pflag.Value
+	check func() error
+}
+
+// Set implements [pflag.Value].
+func (b bounded) Set(text string) error { return cmp.Or(b.Value.Set(text), b.check()) }
 
 // given reports whether a flag has a value. An empty one counts as not given.
 func given(f *pflag.Flag) bool { return f != nil && f.Changed && f.Value.String() != "" }
