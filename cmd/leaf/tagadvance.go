@@ -21,8 +21,8 @@ type advances struct {
 	// Missing are, with --all, the tags that generators or events know and that have no record.
 	Missing []admin.MissingTag `json:"missing"`
 	// LossEnded: the tags were lost, and that has ended.
-	LossEnded bool `json:"loss_ended"`
-	tagFailures
+	LossEnded bool        `json:"loss_ended"`
+	Failed    []failedTag `json:"failed"`
 
 	all bool
 	req admin.AdvanceRequest // of each tag
@@ -31,8 +31,7 @@ type advances struct {
 func newTagAdvanceCmd() *cobra.Command {
 	var f cli.Client
 	var maxID int64
-	a := advances{Tags: []admin.TagAdvance{}, Missing: []admin.MissingTag{},
-		tagFailures: tagFailures{Failed: []failedTag{}}}
+	a := advances{Tags: []admin.TagAdvance{}}
 	cmd := f.Command(&cobra.Command{
 		Use:   "advance [TAG...]",
 		Short: "Move tags above all IDs that are known to be in use",
@@ -50,73 +49,74 @@ ends a loss of all tags. docs/operate.md says when to use it.`,
 			}
 			return nil
 		},
-		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("max-id") {
-				a.req.MaxID = (*bus.ID)(&maxID)
-			}
-			return nil
-		},
-	}, a.run)
+	}, func(s *cli.Session, tags []string) error {
+		if maxID > 0 {
+			a.req.MaxID = (*bus.ID)(&maxID)
+		}
+		return a.run(s, tags)
+	})
 	cmd.Flags().BoolVar(&a.all, "all", false, "all tags, and end a loss of all tags")
 	cli.Number(cmd.Flags(), &maxID, "max-id", 0, 1, math.MaxInt64, "next `ID` of each tag, at least")
 	cmd.Flags().StringSliceVar(&a.req.Without, "without", nil, "`NODE` that need not be heard: its folder is lost")
 	return cmd
 }
 
-func (a *advances) run(s *cli.Session, tags []string) error {
+func (a *advances) run(s *cli.Session, tags []string) (err error) {
 	if a.all {
-		all, err := allTags(s.Context(), s.Admin, admin.PageRequest{})
-		if err != nil {
+		if tags, err = a.whole(s); err != nil {
 			return err
 		}
-		warnUnserved(s, all)
-		for _, t := range all.Tags {
-			tags = append(tags, t.Tag)
-		}
-		missing, err := missingTags(s.Context(), s.Admin)
-		if err != nil {
-			return err
-		}
-		warnMissing(s, missing)
-		a.Missing = missing.Tags
 	}
-	err := forMany(s.Context(), tags, func(ctx context.Context, tag string) (admin.TagAdvance, error) {
-		req := a.req
-		req.Tag = tag
-		return s.Admin.AdvanceTag(ctx, req)
-	}, func(tag string, t admin.TagAdvance, err error) error {
-		change := fmt.Sprintf("%d → %d", t.Was, t.MaxID)
-		switch {
-		case err != nil:
-			a.add(tag, err)
-			return nil
-		case t.Was == t.MaxID:
-			change = fmt.Sprintf("%d unchanged", t.MaxID)
-		}
-		a.Tags = append(a.Tags, t)
-		return s.Sayf("%s %s\n", tag, change)
-	})
 	var unheard []string
 	strict := 0
-	for _, t := range a.Tags {
-		unheard = append(unheard, t.Unheard...)
-		if t.Order == idspace.OrderStrict {
-			strict++
-		}
-	}
+	var problem error
+	a.Failed, problem = forMany(s, tags, "advanced", func(tag string) string { return tag },
+		func(ctx context.Context, tag string) (admin.TagAdvance, error) {
+			req := a.req
+			req.Tag = tag
+			return s.Admin.AdvanceTag(ctx, req)
+		}, func(t admin.TagAdvance) {
+			a.Tags, unheard = append(a.Tags, t), append(unheard, t.Unheard...)
+			if t.Order == idspace.OrderStrict {
+				strict++
+			}
+			change := fmt.Sprintf("%d → %d", t.Was, t.MaxID)
+			if t.Was == t.MaxID {
+				change = fmt.Sprintf("%d unchanged", t.MaxID)
+			}
+			s.Sayf("%s %s\n", t.Tag, change)
+		})
 	warnStrict(s, strict)
 	warnUnheard(s, unheard)
-	failed := a.end(s.Context(), "advanced", len(a.Tags), len(tags))
-	if err == nil && a.all && failed == nil {
+	if a.all && problem == nil {
 		ctx, cancel := context.WithTimeout(s.Context(), missingTimeout) // it reads what all others know
-		a.LossEnded, failed = s.Admin.EndLoss(ctx, admin.EndLossRequest{Without: a.req.Without})
+		a.LossEnded, problem = s.Admin.EndLoss(ctx, admin.EndLossRequest{Without: a.req.Without})
 		cancel()
 		if a.LossEnded {
-			err = s.Sayf("the loss of all tags has ended: a name without a record is new from now on\n")
+			s.Sayf("the loss of all tags has ended: a name without a record is new from now on\n")
 		}
 	}
-	if err == nil && s.JSON {
+	if s.JSON {
 		err = cli.PrintJSON(s.Out, a)
 	}
-	return cmp.Or(err, failed)
+	return cmp.Or(err, problem)
+}
+
+// whole returns the names of all tags, and warns of those that have no record.
+func (a *advances) whole(s *cli.Session) (tags []string, err error) {
+	all, err := allTags(s.Context(), s.Admin, admin.PageRequest{})
+	if err != nil {
+		return nil, err
+	}
+	warnUnserved(s, all)
+	missing, err := missingTags(s.Context(), s.Admin)
+	if err != nil {
+		return nil, err
+	}
+	warnMissing(s, missing)
+	a.Missing = missing.Tags
+	for _, t := range all.Tags {
+		tags = append(tags, t.Tag)
+	}
+	return tags, nil
 }

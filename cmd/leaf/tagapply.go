@@ -29,10 +29,10 @@ type applied struct {
 
 // applications is what leaf tag apply reports as JSON.
 type applications struct {
-	Tags      []applied `json:"tags"` // without those that are unchanged
-	Unchanged int       `json:"unchanged"`
-	DryRun    bool      `json:"dry_run"`
-	tagFailures
+	Tags      []applied   `json:"tags"` // without those that are unchanged
+	Unchanged int         `json:"unchanged"`
+	DryRun    bool        `json:"dry_run"`
+	Failed    []failedTag `json:"failed"`
 
 	created int
 	force   bool
@@ -42,7 +42,7 @@ func newTagApplyCmd() *cobra.Command {
 	var f cli.Client
 	var file string
 	var specs []admin.TagSpec
-	all := applications{Tags: []applied{}, tagFailures: tagFailures{Failed: []failedTag{}}}
+	all := applications{Tags: []applied{}}
 	cmd := f.Command(&cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Create and change the tags of a file",
@@ -80,42 +80,42 @@ docs/tags.md has the fields:
 	return cmd
 }
 
-func (all *applications) run(s *cli.Session, specs []admin.TagSpec) error {
+func (all *applications) run(s *cli.Session, specs []admin.TagSpec) (err error) {
 	var unheard []string
-	format, prefix, done := "%d tags: %d created, %d changed, %d unchanged, %d failed\n", "", "d"
+	would, done := "", "d"
+	if all.DryRun {
+		would, done = "would ", ""
+	}
+	var problem error
+	all.Failed, problem = forMany(s, specs, "applied", func(want admin.TagSpec) string { return want.Tag },
+		func(ctx context.Context, want admin.TagSpec) (applied, error) {
+			want.Force = all.force
+			return all.apply(ctx, s.Admin, want)
+		}, func(a applied) {
+			unheard = append(unheard, a.unheard...)
+			verb := "change"
+			switch {
+			case !a.Created && len(a.Changes) == 0:
+				all.Unchanged++
+				return
+			case a.Created:
+				all.created++
+				verb = "create"
+			}
+			all.Tags = append(all.Tags, a)
+			line := strings.TrimSuffix(would+verb+done+" "+a.Tag+": "+strings.Join(a.Changes, ", "), ": ")
+			s.Sayf("%s\n", cli.Safe(line))
+		})
+	warnUnheard(s, unheard)
+	format := "%d tags: %d created, %d changed, %d unchanged, %d failed\n"
 	if all.DryRun {
 		format = "nothing was done. %d tags: %d to create, %d to change, %d unchanged, %d would fail\n"
-		prefix, done = "would ", ""
 	}
-	err := forMany(s.Context(), specs, func(ctx context.Context, want admin.TagSpec) (applied, error) {
-		want.Force = all.force
-		return all.apply(ctx, s.Admin, want)
-	}, func(want admin.TagSpec, a applied, err error) error {
-		unheard = append(unheard, a.unheard...)
-		verb := prefix + "change" + done
-		switch {
-		case err != nil:
-			all.add(want.Tag, err)
-			return nil
-		case !a.Created && len(a.Changes) == 0:
-			all.Unchanged++
-			return nil
-		case a.Created:
-			all.created++
-			verb = prefix + "create" + done
-		}
-		all.Tags = append(all.Tags, a)
-		line := strings.TrimSuffix(verb+" "+a.Tag+": "+strings.Join(a.Changes, ", "), ": ")
-		return s.Sayf("%s\n", cli.Safe(line))
+	err = s.Print(all, func(w io.Writer) {
+		fmt.Fprintf(w, format, len(all.Tags)+all.Unchanged+len(all.Failed), all.created, len(all.Tags)-all.created,
+			all.Unchanged, len(all.Failed))
 	})
-	warnUnheard(s, unheard)
-	if err == nil {
-		err = s.Print(all, func(w io.Writer) {
-			fmt.Fprintf(w, format, len(all.Tags)+all.Unchanged+len(all.Failed), all.created, len(all.Tags)-all.created,
-				all.Unchanged, len(all.Failed))
-		})
-	}
-	return cmp.Or(err, all.end(s.Context(), "applied", len(all.Tags)+all.Unchanged, len(specs)))
+	return cmp.Or(err, problem)
 }
 
 // apply makes a tag as the file wants it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,52 +28,70 @@ type failedTag struct {
 	Error string `json:"error"`
 }
 
-// tagFailures collects the failures of a command for many tags.
-type tagFailures struct {
-	Failed []failedTag `json:"failed"`
-
-	errs []error
-}
-
-func (f *tagFailures) add(tag string, err error) {
-	f.Failed = append(f.Failed, failedTag{tag, err.Error()})
-	f.errs = append(f.errs, fmt.Errorf("%s: %w", tag, err))
-}
-
-// end is the error of a command for so many tags; nil: all were done. The word says what did not happen to the others.
-func (f *tagFailures) end(ctx context.Context, word string, done, tags int) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("interrupted: %d of %d tags were %s. Repeat the command", done, tags, word)
-	}
-	if failed := len(f.errs); failed > 0 {
-		return fmt.Errorf("%d of %d tags were not %s (--json lists all):\n%w", failed, tags, word,
-			errors.Join(f.errs[:min(failed, mostFailures)]...))
-	}
-	return nil
-}
-
-// forMany calls do for all, manyAtOnce at a time, and then done for each one in their order. It returns the error of
-// done. An interrupted command ends earlier, without an error.
-func forMany[T, R any](
-	ctx context.Context, all []T, do func(context.Context, T) (R, error), done func(T, R, error) error,
-) error {
+// forMany calls do for all, manyAtOnce at a time, and then done for each one that did not fail, in their order. The
+// problem says what failed, or that the command was interrupted; word is what did not happen to these tags.
+func forMany[T, R any](s *cli.Session, all []T, word string, name func(T) string,
+	do func(context.Context, T) (R, error), done func(R),
+) (failed []failedTag, problem error) {
+	failed = []failedTag{} // in JSON [], not null
+	var problems []error
+	count := 0
 	for chunk := range slices.Chunk(all, manyAtOnce) {
 		results, errs := make([]R, len(chunk)), make([]error, len(chunk))
 		var working sync.WaitGroup
 		for i, of := range chunk {
-			working.Go(func() { results[i], errs[i] = do(ctx, of) })
+			working.Go(func() { results[i], errs[i] = do(s.Context(), of) })
 		}
 		working.Wait()
 		for i, of := range chunk {
-			if errs[i] != nil && ctx.Err() != nil {
-				return nil // interrupted
-			}
-			if err := done(of, results[i], errs[i]); err != nil {
-				return err
+			switch {
+			case errs[i] == nil:
+				count++
+				done(results[i])
+			case s.Context().Err() != nil:
+				return failed, fmt.Errorf("%w: %d of %d tags were %s. Repeat the command", s.Failed(errs[i]), count, len(all),
+					word)
+			default:
+				failed = append(failed, failedTag{name(of), errs[i].Error()})
+				problems = append(problems, fmt.Errorf("%s: %w", name(of), errs[i]))
 			}
 		}
 	}
-	return nil
+	if len(failed) > 0 {
+		problem = fmt.Errorf("%d of %d tags were not %s (--json lists all):\n%w", len(failed), len(all), word,
+			errors.Join(problems[:min(len(failed), mostFailures)]...))
+	}
+	return failed, problem
+}
+
+// allTags returns all pages of the tags as one.
+func allTags(ctx context.Context, c *admin.Client, req admin.PageRequest) (admin.TagsPage, error) {
+	all := admin.TagsPage{Tags: []admin.TagRecord{}}
+	for more := true; more; more = req.After != "" {
+		page, err := c.Tags(ctx, req)
+		if err != nil {
+			return all, err
+		}
+		all.Tags, all.Unserved = append(all.Tags, page.Tags...), append(all.Unserved, page.Unserved...)
+		req.After = page.Next
+	}
+	return all, nil
+}
+
+// warnUnserved warns of tags that a command for all leaves out.
+func warnUnserved(s *cli.Session, all admin.TagsPage) {
+	if n := len(all.Unserved); n > 0 {
+		s.Warnf("tags that are not served are left out: %d (`leaf tag list` shows why)", n)
+	}
+}
+
+// warnUnheard warns of generators that may not know of a change.
+func warnUnheard(s *cli.Session, nodes []string) {
+	if slices.Sort(nodes); len(nodes) > 0 {
+		s.Warnf("these generators fell silent in the last hour: %s. One that still runs may hand out IDs as before "+
+			"this change until it reaches NATS again: stop it. Ignore those that were killed",
+			strings.Join(slices.Compact(nodes), ", "))
+	}
 }
 
 // warnStrict says what an operator must do about strict tags after a restore.

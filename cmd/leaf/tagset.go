@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/opaque"
@@ -18,50 +19,41 @@ import (
 // specFlags registers the flags of a spec. What is not given stays nil.
 func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 	fs := cmd.Flags()
-	fs.Func("step", "least `NUMBER` of IDs that a generator reserves at a time", func(text string) (err error) {
-		spec.Step = new(int64)
-		*spec.Step, err = atLeastOne(text)
-		return err
+	optional(fs, &spec.Step, "step", "least `NUMBER` of IDs that a generator reserves at a time", atLeastOne)
+	optional(fs, &spec.MaxID, "max-id", "next `ID` to be reserved; it only moves forward", parseID)
+	optional(fs, &spec.Description, "description", "`TEXT`: what it is for", func(text string) (string, error) {
+		return text, nil
 	})
-	fs.Func("max-id", "next `ID` to be reserved; it only moves forward", func(text string) error {
-		spec.MaxID = new(bus.ID)
-		return spec.MaxID.UnmarshalJSON([]byte(text))
-	})
-	fs.Func("description", "`TEXT`: what it is for", func(text string) error {
-		spec.Description = &text
-		return nil
-	})
-	fs.Func("quota", "most `IDS/s` of all generators together, such as 1000/s, or none", func(text string) error {
-		q, err := idspace.ParseQuota(text)
-		if spec.Quota != nil { // --burst came first
-			q.Burst = spec.Quota.Burst
-		}
-		spec.Quota = &q
-		return err
-	})
-	fs.Func("burst", "`IDS` that may come at once after a pause, with --quota", func(text string) (err error) {
-		if spec.Quota == nil {
-			spec.Quota = new(idspace.Quota)
-		}
-		spec.Quota.Burst, err = atLeastOne(text)
-		return err
-	})
-	fs.Func("outlast", "`TIME` that IDs in memory should last, such as 15m, or none", func(text string) error {
-		spec.Outlast = new(idspace.Duration)
-		return spec.Outlast.UnmarshalText([]byte(text))
-	})
-	fs.Func("limit", "largest `ID`, such as 2147483647, or none", func(text string) error {
-		limit, err := idspace.ParseLimit(text)
-		spec.Limit = &limit
-		return err
-	})
+	optional(fs, &spec.Quota, "quota", "most `IDS/s` of all generators together, such as 1000/s, or none",
+		idspace.ParseQuota)
+	var burst *int64
+	optional(fs, &burst, "burst", "`IDS` that may come at once after a pause, with --quota", atLeastOne)
+	optional(fs, &spec.Outlast, "outlast", "`TIME` that IDs in memory should last, such as 15m, or none",
+		func(text string) (d idspace.Duration, err error) {
+			err = d.UnmarshalText([]byte(text))
+			return d, err
+		})
+	optional(fs, &spec.Limit, "limit", "largest `ID`, such as 2147483647, or none", idspace.ParseLimit)
 	fs.BoolVar(&spec.Force, "force", false, "also if most IDs of the tag are lost: see docs/tags.md#typos")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if q := spec.Quota; q != nil && q.PerSecond == 0 && q.Burst > 0 {
+		if burst == nil {
+			return nil
+		}
+		if spec.Quota == nil || spec.Quota.PerSecond == 0 {
 			return cli.Usagef("--burst is a part of a quota: give --quota too")
 		}
+		spec.Quota.Burst = *burst
 		return nil
 	}
+}
+
+// optional adds a flag of a spec.
+func optional[T any](fs *pflag.FlagSet, to **T, name, usage string, parse func(string) (T, error)) {
+	fs.Func(name, usage, func(text string) error {
+		value, err := parse(text)
+		*to = &value
+		return err
+	})
 }
 
 // atLeastOne reads a number of IDs.

@@ -119,12 +119,11 @@ func (s *Session) Print(v any, text func(io.Writer)) error {
 }
 
 // Sayf prints a result as soon as it is there, unless --json asks for one result at the end.
-func (s *Session) Sayf(format string, a ...any) error {
-	if s.JSON {
-		return nil
+func (s *Session) Sayf(format string, a ...any) {
+	if !s.JSON {
+		fmt.Fprintf(s.Out, format, a...)
+		s.Out.Flush()
 	}
-	fmt.Fprintf(s.Out, format, a...)
-	return s.Out.Flush()
 }
 
 // Progress shows how far long work is.
