@@ -66,15 +66,15 @@ func (e *Events) Open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", events.Stream, err)
 	}
-	e.Inspect(stream.CachedInfo().Config)
+	e.inspect(stream.CachedInfo().Config)
 	return nil
 }
 
 // eventsPerSubject is how many events a stream of this size keeps of one subject.
 func eventsPerSubject(maxBytes int64) int64 { return max(maxBytes/eventShare/refillBytes, 1) }
 
-// Inspect logs what a stream lacks that somebody has made, or an older version. It logs each lack once.
-func (e *Events) Inspect(c jetstream.StreamConfig) {
+// inspect logs what a stream lacks that somebody has made, or an older version. It logs each lack once.
+func (e *Events) inspect(c jetstream.StreamConfig) {
 	if !slices.Contains(c.Subjects, events.Subjects) && !e.partial.Swap(true) {
 		e.log().Warn("the event stream does not keep all events", "stream", events.Stream, "subjects", c.Subjects,
 			"wanted", events.Subjects)

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"slices"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -66,23 +64,23 @@ type doctor struct {
 	mayBeFirst bool                 // no generator need run
 	nobody     bool                 // there is no NATS server, or no generator although one must run
 
-	mu       sync.Mutex // guards findings: the clients of stores log in goroutines of their own
 	findings []finding
 }
 
-// examine runs one check. It returns what is well, or an error. What it logs as a warning or an error is a finding too,
-// with the attribute fix, which says what to do.
-func (d *doctor) examine(ctx context.Context, name string, check func(context.Context, *slog.Logger) (string, error)) {
+// examine runs one check. It returns what is well, or an error. What it adds itself is a finding instead.
+func (d *doctor) examine(ctx context.Context, name string, check func(context.Context) (string, error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
 	defer cancel()
-	before := len(d.all())
-	switch found, err := check(ctx, d.logger(name)); {
+	before := len(d.findings)
+	switch found, err := check(ctx); {
 	case err != nil:
 		d.add(failed(name, err))
-	case len(d.all()) == before && found != "":
+	case len(d.findings) == before:
 		d.add(finding{Check: name, State: stateOK, Found: found})
 	}
 }
+
+func (d *doctor) add(f finding) { d.findings = append(d.findings, f) }
 
 // failed is the finding of a check that failed. An error that says only that something does not answer needs advice.
 func failed(check string, err error) finding {
@@ -99,27 +97,19 @@ func failed(check string, err error) finding {
 	return f
 }
 
-func (d *doctor) add(f finding) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.findings = append(d.findings, f)
-}
-
-func (d *doctor) all() []finding {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.findings)
-}
-
 // conclude prints what was found. It returns an error if there is a problem.
 func (d *doctor) conclude(cmd *cobra.Command) error {
-	all := d.all()
-	problems := len(slices.DeleteFunc(slices.Clone(all), func(f finding) bool { return f.State != stateProblem }))
-	err := printFindings(cmd.OutOrStdout(), all, d.JSON)
+	problems := 0
+	for _, f := range d.findings {
+		if f.State == stateProblem {
+			problems++
+		}
+	}
+	err := printFindings(cmd.OutOrStdout(), d.findings, d.JSON)
 	if problems == 0 || err != nil {
 		return err
 	}
-	err = fmt.Errorf("%s found; the lines above say what to do", cli.Counted(int64(problems), "problem"))
+	err = fmt.Errorf("%s found; the lines above say what to do", cli.Counted(problems, "problem"))
 	if d.nobody {
 		return cli.Nobody{Err: err}
 	}
@@ -146,40 +136,3 @@ func printFindings(w io.Writer, found []finding, asJSON bool) error {
 	}
 	return nil
 }
-
-// logger returns a log of which warnings and errors are findings of a check: the checks that leaf serve makes at its
-// start log what they find.
-func (d *doctor) logger(check string) *slog.Logger { return slog.New(findingLog{d, check}) }
-
-// findingLog is the handler of that log.
-type findingLog struct {
-	d     *doctor
-	check string
-}
-
-// Enabled implements [slog.Handler].
-func (findingLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-
-// Handle implements [slog.Handler].
-func (h findingLog) Handle(_ context.Context, r slog.Record) error {
-	f := finding{Check: h.check, State: stateWarning, Found: r.Message}
-	if r.Level >= slog.LevelError {
-		f.State = stateProblem
-	}
-	r.Attrs(func(a slog.Attr) bool {
-		if a.Key == "fix" {
-			f.Fix = a.Value.String()
-		} else {
-			f.Found += fmt.Sprintf("; %s %v", a.Key, a.Value)
-		}
-		return true
-	})
-	h.d.add(f)
-	return nil
-}
-
-// WithAttrs implements [slog.Handler]. What is common to all lines of a check is in its name.
-func (h findingLog) WithAttrs([]slog.Attr) slog.Handler { return h }
-
-// WithGroup implements [slog.Handler]. No check groups attributes.
-func (h findingLog) WithGroup(string) slog.Handler { return h }

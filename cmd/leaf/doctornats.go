@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 
@@ -38,7 +37,7 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	d.examine(ctx, "nats", func(context.Context, *slog.Logger) (string, error) {
+	d.examine(ctx, "nats", func(context.Context) (string, error) {
 		return fmt.Sprintf("%s runs nats-server %s", d.nc.ConnectedUrlRedacted(), d.nc.ConnectedServerVersion()),
 			installation.CheckServer(d.nc)
 	})
@@ -53,23 +52,21 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 		f.Check = "jetstream"
 		d.add(f)
 	} else {
-		d.examine(ctx, "installation", func(ctx context.Context, log *slog.Logger) (string, error) {
-			return d.installation(ctx, kvstore.Config{Conn: d.nc, JS: js, Log: log})
+		d.examine(ctx, "installation", func(ctx context.Context) (string, error) {
+			return d.installation(ctx, kvstore.Config{Conn: d.nc, JS: js})
 		})
-		d.examine(ctx, "streams", func(_ context.Context, log *slog.Logger) (string, error) {
-			d.streams(log)
-			return "their settings are fit", nil
-		})
+		d.examine(ctx, "streams", d.streams)
 	}
-	d.examine(ctx, "generators", func(_ context.Context, log *slog.Logger) (string, error) {
+	d.examine(ctx, "generators", func(context.Context) (string, error) {
 		for _, f := range d.look.findings(look{}) {
 			if f.State != "" && (len(d.look.nodes) > 0 || !d.mayBeFirst) && (silence == nil || f.Check != "streams") {
 				d.add(f)
 			}
 		}
 		if slices.ContainsFunc(d.look.nodes, func(s admin.State) bool { return !s.Embedded }) {
-			log.Warn("it cannot be seen from here whether the NATS servers that were joined sync each write", "fix",
-				"look for sync_always in http://HOST:8222/varz (docs/operate.md)")
+			d.add(finding{Check: "generators", State: stateWarning,
+				Found: "it cannot be seen from here whether the NATS servers that were joined sync each write",
+				Fix:   "look for sync_always in http://HOST:8222/varz (docs/operate.md)"})
 		}
 		return cmp.Or(names(d.look.nodes), "none runs"), nil
 	})
@@ -92,28 +89,26 @@ func (d *doctor) installation(ctx context.Context, cfg kvstore.Config) (string, 
 		have.Registry), nil
 }
 
-// streams checks the settings of the streams.
-func (d *doctor) streams(log *slog.Logger) {
+// streams checks the settings of the buckets.
+func (d *doctor) streams(context.Context) (string, error) {
 	for _, s := range d.look.streams {
-		if s.info == nil {
+		bucket, isBucket := strings.CutPrefix(s.name, "KV_")
+		if s.info == nil || !isBucket {
 			continue
 		}
 		c, state := s.info.Config, s.info.State
-		bucket, isBucket := strings.CutPrefix(s.name, "KV_")
-		if !isBucket {
-			(&kvstore.Events{Config: kvstore.Config{Log: log}}).Inspect(c)
-			continue
-		}
 		if err := kvstore.Fit(bucket, c); err != nil {
-			log.Error(err.Error())
+			d.add(failed("streams", err))
 		}
 		full := func(has uint64, most int64) bool { return most > 0 && has >= uint64(most)/100*fullPercent }
 		if full(state.Bytes, c.MaxBytes) || full(state.Msgs, c.MaxMsgs) {
-			log.Warn(fmt.Sprintf("stream %s has %d of at most %d bytes and %d of at most %d records, and takes no writes "+
-				"when it is full", s.name, state.Bytes, c.MaxBytes, state.Msgs, c.MaxMsgs), "fix",
-				"nats stream edit "+s.name+" --max-bytes SIZE --max-msgs=-1")
+			d.add(finding{Check: "streams", State: stateWarning,
+				Found: fmt.Sprintf("stream %s has %d of at most %d bytes and %d of at most %d records, and takes no writes "+
+					"when it is full", s.name, state.Bytes, c.MaxBytes, state.Msgs, c.MaxMsgs),
+				Fix: "nats stream edit " + s.name + " --max-bytes SIZE --max-msgs=-1"})
 		}
 	}
+	return "the settings of the buckets are fit", nil
 }
 
 // causes returns what the generators find, one line a cause, and the generators that are not ready for no such cause.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ const nowhere = "leaf_doctor"
 
 // permissions checks whether this user of NATS may do what a generator does. It publishes only what nobody takes:
 // requests that are not valid, and messages to streams with a condition that never holds.
-func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, error) {
+func (d *doctor) permissions(ctx context.Context) (string, error) {
 	r := rights{ctx: ctx, nc: d.nc}
 	for _, subject := range []string{
 		wire.SubjectSegment + "." + nowhere, wire.SubjectSnowflake, wire.SubjectDecode, wire.SubjectClock,
@@ -50,18 +49,22 @@ func (d *doctor) permissions(ctx context.Context, log *slog.Logger) (string, err
 			installation.InboxPrefix: "the answers to generators, such as keys of opaque tags",
 		} {
 			if !r.denied(prefix+"."+nowhere+".*", r.subscribe) && r.err == nil {
-				log.Warn("this user may subscribe to all of "+prefix+".>, and so read "+what, "fix", "let it subscribe "+
-					"only to _INBOX.<name>.>, with a name of its own, and give its programs that inbox prefix (SECURITY.md)")
+				d.add(finding{Check: "permissions", State: stateWarning,
+					Found: "this user may subscribe to all of " + prefix + ".>, and so read " + what,
+					Fix: "let it subscribe only to _INBOX.<name>.>, with a name of its own, and give its programs that inbox " +
+						"prefix (SECURITY.md)"})
 			}
 		}
 	}
 	if len(r.lacks) > 0 && r.err == nil {
-		log.Error("a generator of this user fails, because it may not "+strings.Join(r.lacks, ", "), "fix",
-			"run leaf doctor as the user of the generators, and give that user these permissions (SECURITY.md)")
+		d.add(finding{Check: "permissions", State: stateProblem,
+			Found: "a generator of this user fails, because it may not " + strings.Join(r.lacks, ", "),
+			Fix:   "run leaf doctor as the user of the generators, and give that user these permissions (SECURITY.md)"})
 	}
 	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {
-		log.Warn("with --inbox-prefix generators get the keys of opaque tags below "+prefix+", where callers may read",
-			"fix", "start them without --inbox-prefix")
+		d.add(finding{Check: "permissions", State: stateWarning,
+			Found: "with --inbox-prefix generators get the keys of opaque tags below " + prefix + ", where callers may read",
+			Fix:   "start them without --inbox-prefix"})
 	}
 	return "this user may do all that a generator does", r.err
 }

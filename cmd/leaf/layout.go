@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/cli"
@@ -81,4 +84,48 @@ func (r layoutReport) print(w io.Writer) {
 			r.PerSecond)},
 		[]string{"largest ID", strconv.FormatInt(int64(r.LargestID), 10)},
 		[]string{"JavaScript", javaScript})
+}
+
+// layoutFlags say what the bits of a snowflake mean.
+type layoutFlags struct {
+	idBits, workerBits, sequenceBits int // 0 sequenceBits: the default
+	unit                             time.Duration
+	epoch                            int64
+}
+
+// defaultIDBits are all bits of a positive int64.
+const defaultIDBits = snowflake.DefaultTimeBits + snowflake.DefaultWorkerBits + snowflake.DefaultSequenceBits
+
+func (f *layoutFlags) register(fs *pflag.FlagSet) {
+	fs.IntVar(&f.idBits, "id-bits", defaultIDBits, "`BITS` of a snowflake, 53 for JavaScript; the time has the rest")
+	fs.IntVar(&f.workerBits, "worker-bits", snowflake.DefaultWorkerBits, "`BITS` for the worker")
+	cli.Number(fs, &f.sequenceBits, "sequence-bits", 0, 1, defaultIDBits,
+		"`BITS` for the sequence number (default 12, or fewer so that the time has 69 years)")
+	fs.DurationVar(&f.unit, "time-unit", time.Millisecond, "`UNIT` of a snowflake's time: 1ms, 10ms, 100ms or 1s")
+	cli.Number(fs, &f.epoch, "epoch", snowflake.DefaultEpoch, 0, time.Now().UnixMilli(),
+		"first `MILLISECOND` of snowflakes, since 1970")
+}
+
+// layout returns the layout. It refuses one that no generator can work with.
+func (f *layoutFlags) layout() (snowflake.Layout, error) {
+	if !slices.Contains(snowflake.Units(), f.unit) {
+		return snowflake.Layout{}, cli.Usagef("--time-unit is %v: want 1ms, 10ms, 100ms or 1s", f.unit)
+	}
+	sequence := cmp.Or(f.sequenceBits, min(snowflake.DefaultSequenceBits, f.idBits-f.workerBits-timeBits(f.unit)))
+	l := snowflake.Layout{Epoch: f.epoch, TimeBits: f.idBits - f.workerBits - sequence, WorkerBits: f.workerBits,
+		SequenceBits: sequence}.In(f.unit)
+	if err := l.Validate(); err != nil {
+		return l, cli.Usagef("--id-bits, --worker-bits, --sequence-bits, --time-unit and --epoch: %w", err)
+	}
+	return l, nil
+}
+
+// timeBits are enough for 69 years or more, counted in these units: as many as the default layout has for milliseconds,
+// and fewer for longer ones.
+func timeBits(unit time.Duration) int {
+	bits := snowflake.DefaultTimeBits
+	for ; unit > time.Millisecond; unit /= 10 {
+		bits -= 3
+	}
+	return bits
 }

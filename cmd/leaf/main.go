@@ -2,6 +2,10 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"runtime/debug"
+
 	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/internal/cli"
@@ -33,4 +37,23 @@ Exit status: 0, 1 failed or refused, 2 wrong usage, 3 no NATS server or no gener
 		newHealthCmd(), newDoctorCmd(), newMigrateCmd(), cli.NewConnectionTopic())
 	root.SetVersionTemplate(versionText())
 	return root
+}
+
+// versionText is what leaf --version prints: the version, and the commit that the build recorded.
+func versionText() string {
+	set := make(map[string]string)
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		for _, s := range info.Settings {
+			set[s.Key] = s.Value
+		}
+	}
+	commit := cmp.Or(set["vcs.revision"], "unknown: not built in a clone")
+	if set["vcs.modified"] == "true" {
+		commit += ", changed"
+	}
+	if at := set["vcs.time"]; at != "" {
+		commit += " of " + at
+	}
+	return fmt.Sprintf("leaf version %s\ncommit %s\n", wire.Version(), commit)
 }

@@ -21,15 +21,15 @@ func (s *serving) checkOnly() (err error) {
 	ctx := s.cmd.Context()
 	d := doctor{mayBeFirst: true, Client: cli.Client{Conn: s.conn}}
 	defer func() { err = errors.Join(err, s.close()) }()
-	d.examine(ctx, "ports", func(ctx context.Context, _ *slog.Logger) (string, error) {
+	d.examine(ctx, "ports", func(ctx context.Context) (string, error) {
 		return "the addresses of NATS and HTTP can be used", s.takePorts(ctx)
 	})
 	if s.embed {
-		d.examine(ctx, "certificates", func(context.Context, *slog.Logger) (string, error) {
+		d.examine(ctx, "certificates", func(context.Context) (string, error) {
 			return embedded.CheckCertificates(s.embedded("leaf", s.dataDir), time.Now())
 		})
 	}
-	db, err := s.mysql.store(schema.Config{Check: true, Log: d.logger("mysql")})
+	db, err := s.mysql.store(schema.Config{Check: true, Log: s.log})
 	if err != nil {
 		return err
 	}
@@ -38,16 +38,16 @@ func (s *serving) checkOnly() (err error) {
 			return err
 		}
 	}
-	d.examine(ctx, "folder", func(context.Context, *slog.Logger) (string, error) { return s.checkFolder(d.have.ID) })
+	d.examine(ctx, "folder", func(context.Context) (string, error) { return s.checkFolder(d.have.ID) })
 	if db != nil {
 		defer db.Close()
-		d.examine(ctx, "mysql", func(ctx context.Context, log *slog.Logger) (string, error) {
-			return checkDatabase(ctx, db, d.have, log)
+		d.examine(ctx, "mysql", func(ctx context.Context) (string, error) {
+			return d.database(ctx, db)
 		})
 	}
 	if s.zookeeper.hosts != "" {
-		d.examine(ctx, "zookeeper", func(ctx context.Context, log *slog.Logger) (string, error) {
-			return s.zookeeper.examine(ctx, d.have, log)
+		d.examine(ctx, "zookeeper", func(ctx context.Context) (string, error) {
+			return s.zookeeper.examine(ctx, d.have, s.log)
 		})
 	}
 	return d.conclude(s.cmd)
@@ -70,12 +70,10 @@ func (s *serving) checkFolder(id string) (string, error) {
 	return look.Path + " is writable", embedded.CheckRoom(look.Path)
 }
 
-// checkDatabase checks that the database has its tables, and belongs to the installation.
-func checkDatabase(
-	ctx context.Context, db *schema.Database, have kvstore.Installation, log *slog.Logger,
-) (string, error) {
-	if have.ID != "" {
-		if err := installation.ExamineDatabase(ctx, db, have); err != nil {
+// database checks that the database has its tables, and belongs to the installation.
+func (d *doctor) database(ctx context.Context, db *schema.Database) (string, error) {
+	if d.have.ID != "" {
+		if err := installation.ExamineDatabase(ctx, db, d.have); err != nil {
 			return "", err
 		}
 	}
@@ -84,8 +82,8 @@ func checkDatabase(
 	}
 	tags, unfit, err := rowsOf(ctx, db)
 	if len(unfit) > 0 {
-		log.Warn(cli.Counted(len(unfit), "row")+" of the table cannot be served", "fix",
-			"leaf migrate --check lists them: set them right, or delete them")
+		d.add(finding{Check: "mysql", State: stateWarning, Found: cli.Counted(len(unfit), "row") +
+			" of the table cannot be served", Fix: "leaf migrate --check lists them: set them right, or delete them"})
 	}
 	return fmt.Sprintf("%s: the tables are fit, the account has its rights, %s", db.Name(), cli.Counted(tags, "tag")), err
 }

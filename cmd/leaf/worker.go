@@ -3,11 +3,9 @@ package main
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -68,15 +66,4 @@ func (f *workerFlags) workers(l snowflake.Layout) (first, last int64, err error)
 			last, first, min(first+7, last))
 	}
 	return from, to, nil
-}
-
-// stateOf is a word for what a worker is doing.
-func stateOf(w admin.Worker) string {
-	switch {
-	case w.Running:
-		return "running"
-	case time.Now().After(w.ReservedUntil):
-		return "free"
-	}
-	return "away"
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -116,4 +117,15 @@ No ID comes twice if both of these are true:
 // printReleased prints a worker that is free, or will be soon.
 func printReleased(s *cli.Session, w admin.Worker, format string) error {
 	return s.Print(w, func(to io.Writer) { fmt.Fprintf(to, format, w.Worker, cli.Time(w.ReservedUntil)) })
+}
+
+// stateOf is a word for what a worker is doing.
+func stateOf(w admin.Worker) string {
+	switch {
+	case w.Running:
+		return "running"
+	case time.Now().After(w.ReservedUntil):
+		return "free"
+	}
+	return "away"
 }
