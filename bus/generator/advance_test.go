@@ -194,12 +194,12 @@ func TestAdvanceAsksAllThatRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reply("$SRV.PING.leaf", func(msg *nats.Msg) { // its heartbeat comes after that
-		msg.Respond([]byte(`{"name":"leaf","id":"x","metadata":{"node":"knows"}}`))
-		nc.Publish(wire.SubjectPresence, []byte(`{"node":"knows","id":"x"}`))
+	reply(wire.SubjectPresence, func(msg *nats.Msg) {
+		if strings.Contains(string(msg.Data), `"asks":true`) {
+			nc.Publish(wire.SubjectPresence, []byte(`{"node":"knows","id":"x"}`))
+		}
 	})
-	reply(wire.SubjectKnows, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","known":{"end":"9001"}}`)) })
-	reply(wire.SubjectRecord, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","floor":"9001"}`)) })
+	reply(wire.SubjectRecord, func(msg *nats.Msg) { msg.Respond([]byte(`{"run":"x","end":"9001","floor":"9001"}`)) })
 	if err := nc.Flush(); err != nil {
 		t.Fatal(err)
 	}

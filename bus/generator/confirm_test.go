@@ -258,9 +258,8 @@ func TestSilentGeneratorAtACreation(t *testing.T) {
 	if _, there := records.Snapshot()["coupon"]; there {
 		t.Error("it was created")
 	}
-	pushes(t, nc, func(_ allocator.Tag, obeys answer) answer { return obeys })
-	knows := `{"run":"run-of-silent","known":{"end":"7001","floor":"6000","paused":true,"rules_version":"4"}}`
-	if _, err = nc.Subscribe(wire.SubjectKnows, func(msg *nats.Msg) { msg.Respond([]byte(knows)) }); err != nil {
+	knows := `{"run":"run-of-silent","end":"7001","floor":"6000","paused":true,"rules_version":"4"}`
+	if _, err = nc.Subscribe(wire.SubjectRecord, func(msg *nats.Msg) { msg.Respond([]byte(knows)) }); err != nil {
 		t.Fatal(err)
 	}
 	_, err = client.CreateTag(t.Context(), admin.TagSpec{Tag: "coupon", MaxID: &high})

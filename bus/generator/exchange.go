@@ -34,9 +34,8 @@ const (
 // exchange sends records to the peers, takes in theirs, and asks what they know:
 //
 //	push, hold ─────► heardPush     reconciles the record, and answers what is in force then
-//	confirm ──┐
-//	          ├ poll  until each peer that is heard has answered
-//	askKnown ─┘ ────► heardKnows    answers what is known of a name
+//	confirm, askKnown
+//	└── poll ───────► heardPush     until each peer that is heard has answered; the second only asks what is known
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type exchange struct {
@@ -54,24 +53,14 @@ type pushed struct {
 	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could lose to them again
 	// and again. Below 0: they go on. Then the record has only a name.
 	Hold int64 `json:"hold_ms,omitempty"`
+	// Asks: the record has only a name. The sender asks what others know of it.
+	Asks bool `json:"asks,omitempty"`
 }
 
-// inForce is the answer to a push that asks for one: what the generator has in force then.
-type inForce struct {
+// known is the answer to a push that wants one: what the generator has in force then, and knows of the tag.
+type known struct {
 	Run string `json:"run"`
 	allocator.Known
-}
-
-// knowsQuestion asks the other generators what they know of a tag that has no record.
-type knowsQuestion struct {
-	Run string `json:"run"`
-	Tag string `json:"tag"`
-}
-
-// knowsAnswer has what the generator knows of it.
-type knowsAnswer struct {
-	Run   string          `json:"run"`
-	Known allocator.Known `json:"known"`
 }
 
 // push sends a record to the other generators.
@@ -114,12 +103,18 @@ func (x *exchange) heardPush(msg *nats.Msg) {
 	case p.Installation != "" && own != "" && p.Installation != own: // one of the two ends, see checkRival
 	case p.Hold != 0:
 		x.alloc.Hold(p.Record.Name, min(time.Duration(p.Hold)*time.Millisecond, maxHold))
+	case p.Asks:
+		x.answer(msg.Reply, x.alloc.Known(p.Record.Name))
 	default:
 		known := x.alloc.Push(allocator.Stored{Tag: p.Record, Revision: p.Revision})
 		x.alloc.Hold(p.Record.Name, 0)
-		if msg.Reply != "" {
-			x.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(inForce{x.group.self, known})})
-		}
+		x.answer(msg.Reply, known)
+	}
+}
+
+func (x *exchange) answer(reply string, k allocator.Known) {
+	if reply != "" {
+		x.link.send(&nats.Msg{Subject: reply, Data: wire.Encode(known{x.group.self, k})})
 	}
 }
 
@@ -133,7 +128,7 @@ func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocato
 	push := func(inbox string) { x.send(pushed{Record: s.Tag, Revision: s.Revision}, inbox) }
 	all := func(heartbeat) bool { return true }
 	silent, unheard, err := x.poll(ctx, all, push, func(data []byte) (run string, again bool, err error) {
-		var a inForce
+		var a known
 		switch {
 		case json.Unmarshal(data, &a) != nil || a.Floor < s.Below() || !s.Deleted && a.Version < s.Version: // not yet
 			return "", false, nil
@@ -152,43 +147,40 @@ func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocato
 // askKnown asks all generators that are heard what they know of a tag that has no record. A new record must begin
 // above. If one does not answer, that is logged. It is an error while all records are lost, because then that one may
 // know what nobody else does.
-func (x *exchange) askKnown(ctx context.Context, tag string) (known allocator.Known, err error) {
+func (x *exchange) askKnown(ctx context.Context, tag string) (k allocator.Known, err error) {
 	if err := x.heartbeats.hearPeers(ctx); err != nil {
-		return known, err
+		return k, err
 	}
 	if len(x.group.present(time.Now())) == 0 {
-		return known, nil
+		return k, nil
 	}
 	select {
 	case x.asking <- struct{}{}:
 	case <-ctx.Done():
-		return known, ctx.Err()
+		return k, ctx.Err()
 	}
 	defer func() { <-x.asking }()
 	within, cancel := context.WithTimeout(ctx, knowsTimeout)
 	defer cancel()
-	question := wire.Encode(knowsQuestion{x.group.self, tag})
-	send := func(inbox string) {
-		x.link.send(&nats.Msg{Subject: wire.SubjectKnows, Reply: inbox, Data: question})
-	}
-	silent, _, err := x.poll(within, x.mayKnow, send, func(data []byte) (run string, again bool, err error) {
-		var answer knowsAnswer
-		if json.Unmarshal(data, &answer) == nil {
-			known = known.Merge(answer.Known)
+	ask := func(inbox string) { x.send(pushed{Record: allocator.Tag{Name: tag}, Asks: true}, inbox) }
+	silent, _, err := x.poll(within, x.mayKnow, ask, func(data []byte) (run string, again bool, err error) {
+		var a known
+		if json.Unmarshal(data, &a) == nil {
+			k = k.Merge(a.Known)
 		}
-		return answer.Run, false, nil
+		return a.Run, false, nil
 	})
 	switch lost := x.cfg.Records.Err(); {
 	case ctx.Err() != nil:
-		return known, ctx.Err()
+		return k, ctx.Err()
 	case len(silent) > 0 && lost != nil:
-		return known, fmt.Errorf("%w: the generators %v do not say what they know of it", lost, silent)
+		return k, fmt.Errorf("%w: the generators %v do not say what they know of it", lost, silent)
 	case len(silent) > 0:
 		x.cfg.Log.Warn("a record is made without an answer of generators that are heard", "silent", silent, "tag", tag)
 	case !errors.Is(err, errSilent): // hearPeers has found who is there
-		return known, err
+		return k, err
 	}
-	return known, nil
+	return k, nil
 }
 
 // mayKnow reports whether a peer is of this installation. What one knows that has not joined yet is in its folder.
@@ -246,19 +238,6 @@ func (x *exchange) poll(
 		}
 	}
 	return silent, unheard, err
-}
-
-// heardKnows answers what this generator knows.
-func (x *exchange) heardKnows(msg *nats.Msg) {
-	var q knowsQuestion
-	if err := json.Unmarshal(msg.Data, &q); err != nil || msg.Reply == "" {
-		x.cfg.Log.Warn("a question about a tag cannot be read", "error", err)
-		return
-	}
-	if q.Run != x.group.self {
-		answer := knowsAnswer{x.group.self, x.alloc.Known(q.Tag)}
-		x.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(answer)})
-	}
 }
 
 // leads reports whether this generator compares the database with the records: the one with the lowest run does, of

@@ -55,12 +55,11 @@ func TestStartThatCannotListen(t *testing.T) {
 		{user: all, password: p}
 		{user: mute, password: p, permissions: {publish: {deny: ["leaf.internal.presence"]}}}
 		{user: alone, password: p, permissions: {subscribe: {deny: ["leaf.internal.presence"]}}}
-		{user: uninformed, password: p, permissions: {subscribe: {deny: ["leaf.internal.knows"]}}}
 		{user: blind, password: p, permissions: {subscribe: {deny: ["leaf.internal.record"]}}}
 	] }`)
 	cfg.User, cfg.Password = "all", "p"
 	s := natskit.StartWith(t, cfg)
-	for _, user := range []string{"all", "mute", "alone", "uninformed", "blind"} {
+	for _, user := range []string{"all", "mute", "alone", "blind"} {
 		t.Run(user, func(t *testing.T) {
 			t.Parallel()
 			nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(user, "p"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))

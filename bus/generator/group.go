@@ -48,6 +48,7 @@ type heartbeat struct {
 	Released *int64 `json:"released,omitempty"`
 	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good.
 	Forgotten string     `json:"forgotten,omitempty"`
+	Asks      bool       `json:"asks,omitempty"`       // all that hear it answer with a heartbeat
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat
 	LostNodes []lostNode `json:"lost_nodes,omitempty"` // the nodes that operators see as lost, at most maxLostShown
 	UnixMS    int64      `json:"unix_ms"`              // its clock
@@ -96,7 +97,7 @@ func newGroup(self string) *group {
 	}
 }
 
-// hear notes a heartbeat, and reports whether it is the first of a peer. It returns an empty
+// hear notes a heartbeat, and reports whether the peer was not here before. It returns an empty
 // heartbeat for the own ones and for other messages. clock is the own one, in Unix ms.
 func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNew bool) {
 	if json.Unmarshal(data, &b) != nil || b.ID == "" {
@@ -108,8 +109,8 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	p, known := g.peers[b.ID]
-	if !known {
+	p := g.peers[b.ID]
+	if p == nil {
 		p = new(peer)
 		g.lookLocked(now) // bounds the map: killed peers send no last heartbeat
 		g.peers[b.ID] = p
@@ -117,13 +118,14 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	if p.Segment != b.Segment || p.Snowflake != b.Snowflake || b.Gone {
 		signal(g.peerChanged)
 	}
+	isNew = !b.Gone && !p.here(now)
 	g.endLocked(p)
 	if b.UnixMS > 0 {
 		p.ahead = append(p.ahead, clock-b.UnixMS)
 		p.ahead = p.ahead[max(0, len(p.ahead)-clockHeartbeats):]
 	}
 	p.heartbeat, p.heard = b, now
-	return b, !known && !b.Gone
+	return b, isNew
 }
 
 // members returns the peers' last heartbeats and the nodes of the silent ones at one moment, so that no peer is missing

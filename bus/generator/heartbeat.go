@@ -2,17 +2,18 @@ package generator
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/wire"
 )
+
+// hearWithin is how long a peer may take to answer with a heartbeat.
+const hearWithin = 500 * time.Millisecond
 
 // heartbeats are what generators send each other about themselves:
 //
@@ -91,17 +92,17 @@ func (h *heartbeats) announce() error {
 	return nil
 }
 
-// heard notes a heartbeat. It answers the first one of a peer with a heartbeat, so that the peer need not wait a second
-// for it.
+// heard notes a heartbeat. It answers with one if it is asked, and if the peer may not have heard this generator yet, so
+// that the peer need not wait a second for it.
 func (h *heartbeats) heard(msg *nats.Msg) {
 	now := time.Now()
 	b, isNew := h.group.hear(now, h.cfg.Snowflake.Clock().Wall, msg.Data)
-	if isNew {
+	if isNew || b.Asks {
 		h.now()
-		if b.Node == h.cfg.Node {
-			h.cfg.Log.Warn("another generator has this one's name, so events and metrics mix the two: "+
-				"give each its own name (--node)", "node", b.Node)
-		}
+	}
+	if isNew && b.Node == h.cfg.Node {
+		h.cfg.Log.Warn("another generator has this one's name, so events and metrics mix the two: "+
+			"give each its own name (--node)", "node", b.Node)
 	}
 	if b.Worker != nil && *b.Worker == h.flakes.Worker() {
 		h.group.away.relearn(theWorker) // one of the two is a clone, or the registry was restored
@@ -121,40 +122,21 @@ func (h *heartbeats) heard(msg *nats.Msg) {
 	}
 }
 
-// hearPeers waits until this generator has had a heartbeat of each one that runs. After its
-// start, and after it was cut off, it knows only the peers whose heartbeats have come since.
+// hearPeers waits until each peer that runs has sent a heartbeat. After its start, and after it was cut off, this
+// generator knows only those whose heartbeats have come since, so it asks all for one.
 func (h *heartbeats) hearPeers(ctx context.Context) error {
-	since := func() time.Duration { return h.link.heardFor(time.Now()) }
-	if s := since(); s >= heartbeatExpires || time.Since(time.Unix(0, h.heardAll.Load())) < s {
+	since := h.link.heardFor(time.Now())
+	if since >= heartbeatExpires || time.Since(time.Unix(0, h.heardAll.Load())) < since {
 		return nil
 	}
-	subject, err := micro.ControlSubject(micro.PingVerb, wire.ServiceLeaf, "")
-	if err != nil {
-		return err
-	}
-	missing := make(map[string]bool) // by node
-	ask, cancel := context.WithTimeout(ctx, wire.DefaultTimeout)
-	defer cancel()
-	err = wire.AskAll(ask, h.cfg.Conn, subject, nil, func(msg *nats.Msg) error {
-		var ping micro.Ping
-		if err := json.Unmarshal(msg.Data, &ping); err != nil {
-			return err
-		}
-		missing[ping.Metadata["node"]] = true
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("%w: the other generators cannot be asked: %w", allocator.ErrUnavailable, err)
-	}
-	delete(missing, h.cfg.Node)
-	heard := until(ctx, func() bool {
-		for _, b := range h.group.present(time.Now()) {
-			delete(missing, b.Node)
-		}
-		return len(missing) == 0 || since() >= heartbeatExpires // the missing ones have stopped
-	})
-	if !heard {
+	h.send(heartbeat{Asks: true})
+	select {
+	case <-time.After(hearWithin):
+	case <-ctx.Done():
 		return ctx.Err()
+	}
+	if h.link.heardFor(time.Now()) < hearWithin {
+		return fmt.Errorf("%w: the other generators cannot be asked: %w", allocator.ErrUnavailable, errCutOff)
 	}
 	h.heardAll.Store(time.Now().UnixNano())
 	return nil

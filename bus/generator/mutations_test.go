@@ -153,7 +153,7 @@ func TestMutations(t *testing.T) {
 		{"advance does not ask who claimed last", "TestAdvanceBeyondASilentGenerator", []edit{{"advance.go",
 			"req.Without, s.Last.Node, ", "req.Without, "}}},
 		{"a lost tag begins below what a peer knows", "TestLostTagThatAPeerKnows", []edit{{"exchange.go",
-			"			known = known.Merge(answer.Known)\n", ""}}},
+			"			k = k.Merge(a.Known)\n", ""}}},
 		{"a lost tag begins below what an event knows", "TestLostTagThatAnEventKnows", []edit{{"../audit/knowledge.go",
 			"			end = max(end, body.Last+1)\n", ""}}},
 		{"a lost tag begins below an operator's max_id", "TestLostTagThatAnEventKnows", []edit{{"../audit/knowledge.go",

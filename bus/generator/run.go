@@ -56,7 +56,6 @@ func (g *Generator) listen() error {
 	handlers := map[string]nats.MsgHandler{
 		wire.SubjectPresence:    g.heartbeats.heard,
 		wire.SubjectRecord:      g.exchange.heardPush,
-		wire.SubjectKnows:       g.exchange.heardKnows,
 		wire.SubjectTake + self: g.lender.heard,
 		wire.SubjectRoom + self: g.handover.heardRoom,
 		wire.SubjectGive + self: g.handover.heardGive,

@@ -15,7 +15,6 @@ const (
 	SubjectPresence = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
 	// a record that was written; with a reply subject, each generator answers what it has in force
 	SubjectRecord = "leaf.internal.record"
-	SubjectKnows  = "leaf.internal.knows" // asks what is known of tags that have no record; each generator answers
 	SubjectTake   = "leaf.internal.take"  // then a dot and the run of the generator that is asked for IDs of a tag
 	// then a dot and the run of the generator that is asked whether it has room for IDs
 	SubjectRoom = "leaf.internal.room"

@@ -303,7 +303,7 @@ func TestAccounts(t *testing.T) {
 	generators := s.generators("generator", 2, "--tag", "shop.cart", "--tag", order)
 	s.generators("test", 1, "--tag", "shop.cart")
 	shop, production := s.as("shop"), s.as("generator")
-	for _, subject := range []string{"leaf.segment.order", "leaf.admin.tags.list", "$SRV.PING.leaf", "leaf.internal.knows"} {
+	for _, subject := range []string{"leaf.segment.order", "leaf.admin.tags.list", "$SRV.PING.leaf", "leaf.internal.record"} {
 		if _, err := shop.Request(subject, nil, kit.Patience); !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("a request on %s from another account: %v", subject, err)
 		}
