@@ -27,8 +27,7 @@ const (
 	clockOff = 500 * time.Millisecond
 )
 
-// alerts sees what is wrong at this generator now: it opens and closes the findings that no event of another part
-// opens. The loop of Run owns it, so it has no lock.
+// alerts sees what is wrong at this generator now, in addition to the events of other parts. The loop of Run owns it, so it has no lock.
 type alerts struct {
 	*base
 	findings   *findings
@@ -45,28 +44,6 @@ type condition struct {
 	start    time.Duration             // the patience until it was well once, if that is longer
 	// alert returns the body of the alert. Its end has the Episode that is the last word of kind. nil: there is none.
 	alert func(err error, since time.Time) any
-	episode
-}
-
-// episode is a time in which something is wrong. The zero value is between two.
-type episode struct {
-	since    time.Time // zero: nothing is wrong
-	reported bool
-}
-
-// look reports whether an episode must be reported, because something has been wrong for as long as patience, and
-// whether one that was reported ends.
-func (e *episode) look(now time.Time, wrong bool, patience time.Duration) (begins, ends bool) {
-	if !wrong {
-		ends, *e = e.reported, episode{}
-		return false, ends
-	}
-	if e.since.IsZero() {
-		e.since = now
-	}
-	begins = !e.reported && now.Sub(e.since) >= patience
-	e.reported = e.reported || begins
-	return begins, false
 }
 
 // conditions are all of a generator.
@@ -136,39 +113,35 @@ func (a *alerts) look(now time.Time) {
 	for _, c := range a.conditions {
 		a.judge(now, c)
 	}
-	a.lookLimits()
 }
 
-// judge opens or closes the finding of a condition.
+// judge begins or ends the episode of a condition.
 func (a *alerts) judge(now time.Time, c *condition) {
-	err, node, patience := c.why(now), a.cfg.Node, max(c.patience, c.start)
+	err := c.why(now)
 	if errors.Is(err, errNotJoined) {
 		return // the finding store.waiting has the reason
 	}
+	e, begins, ends := a.findings.look(now, c.kind, err, max(c.patience, c.start))
 	if err == nil {
 		c.start = 0
 	}
-	switch begins, ends := c.look(now, err != nil, patience); {
-	case ends:
-		a.cfg.Log.Info("it is over: "+c.kind, "node", node)
-		if c.alert == nil {
-			a.findings.unset(c.kind, node)
-			return
-		}
-		group, what, _ := strings.Cut(c.kind, ".")
-		a.findings.publish(group+".recovered", node, events.Recovered{Node: node, Episode: what})
+	node := a.cfg.Node
+	switch {
 	case begins:
 		level := slog.LevelError
-		if kinds[c.kind].severity == admin.Warning {
+		if e.severity == admin.Warning {
 			level = slog.LevelWarn
 		}
 		a.cfg.Log.Log(context.Background(), level, c.kind, "error", err, "fix", kinds[c.kind].do)
 		if c.alert != nil {
-			a.findings.publish(c.kind, node, c.alert(err, c.since))
+			a.findings.publish(c.kind, node, c.alert(err, e.since))
 		}
-		fallthrough
-	case c.reported:
-		a.findings.set(c.since, c.kind, node, err)
+	case ends:
+		a.cfg.Log.Info("it is over: "+c.kind, "node", node)
+		if c.alert != nil {
+			group, what, _ := strings.Cut(c.kind, ".")
+			a.findings.publish(group+".recovered", node, events.Recovered{Node: node, Episode: what})
+		}
 	}
 }
 
@@ -182,17 +155,5 @@ func (a *alerts) lookRefills(now time.Time) {
 	case f.Store == nil && !a.refillsFail.IsZero():
 		a.refillsFail = time.Time{}
 		a.cfg.Log.Info("refills succeed again")
-	}
-}
-
-// lookLimits closes the finding of tags with few IDs left, if an operator raised the limit at another generator, which
-// published the end.
-func (a *alerts) lookLimits() {
-	for tag, is := range a.findings.ending() {
-		for _, v := range a.alloc.Named([]string{tag}) {
-			if !v.Rules.Ending(is.Limit + 1 - is.Left) {
-				a.findings.unset("segment.ending", tag)
-			}
-		}
 	}
 }

@@ -7,13 +7,8 @@ import (
 	"time"
 )
 
-const (
-	// checksEvery is the pause between two looks of a check, and checksAgain that while it finds something, because
-	// operators wait for its end.
-	checksEvery, checksAgain = time.Minute, 10 * time.Second
-	// keysEvery is the pause between two looks at the keys of opaque tags.
-	keysEvery = 5 * time.Second
-)
+// checksEvery is the pause between two looks of a check.
+const checksEvery = 10 * time.Second
 
 // checks look around the generator. They ask others, so they have a goroutine, run, and keep what they found. The other
 // methods are safe for concurrent use.
@@ -33,22 +28,11 @@ func newChecks(cfg *Config, keys peerKeys) *checks {
 
 // run looks until the context is done.
 func (c *checks) run(ctx context.Context) {
-	ticker := time.NewTicker(keysEvery)
+	ticker := time.NewTicker(checksEvery)
 	defer ticker.Stop()
-	due := make(map[string]time.Time)
 	for {
 		for kind := range c.looks {
-			if time.Now().Before(due[kind]) {
-				continue
-			}
-			pause := checksEvery
-			switch err := c.look(ctx, kind); {
-			case kind == keysLost:
-				pause = 0 // at the next tick
-			case err != nil:
-				pause = checksAgain
-			}
-			due[kind] = time.Now().Add(pause)
+			c.look(ctx, kind)
 		}
 		select {
 		case <-ctx.Done():
@@ -58,15 +42,14 @@ func (c *checks) run(ctx context.Context) {
 	}
 }
 
-// look looks now, and returns what it finds.
-func (c *checks) look(ctx context.Context, kind string) error {
+// look looks now, and keeps what it finds.
+func (c *checks) look(ctx context.Context, kind string) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	err := c.looks[kind](ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.found[kind] = err
-	return err
 }
 
 // err is what the last look of a kind found.

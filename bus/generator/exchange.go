@@ -40,7 +40,8 @@ const (
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type exchange struct {
 	*base
-	asking chan struct{} // has maxAsking slots
+	findings *findings
+	asking   chan struct{} // has maxAsking slots
 }
 
 // pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags
@@ -108,6 +109,9 @@ func (x *exchange) heardPush(msg *nats.Msg) {
 	default:
 		known := x.alloc.Push(allocator.Stored{Tag: p.Record, Revision: p.Revision})
 		x.alloc.Hold(p.Record.Name, 0)
+		if p.Record.Deleted || !p.Record.Ending(known.End) { // the sender publishes the end of the alert
+			x.findings.end("segment.ending", p.Record.Name)
+		}
 		x.answer(msg.Reply, known)
 	}
 }

@@ -131,59 +131,55 @@ func text3339(ms int64) string { return utc(ms).Format(time.RFC3339) }
 
 func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// bundle is the open episodes of one cause, in one finding.
-type bundle struct {
-	opened                 // the first episode of the cause's own kind, with the worst severity
-	own    bool            // there is one
-	tags   bool            // it has tags that get no new IDs
-	dry    map[string]bool // the tags, workers or nodes that it is about; true: a tag with too few IDs
+// newFinding makes one finding of the episodes of one cause. The first one of the cause's own kind says what is wrong.
+// The keys are the tags, workers or nodes that they are about, not this generator itself. lasts is after how many
+// seconds the first failing tag has no IDs.
+func newFinding(kind string, of []episode, node string, lasts float64) admin.Finding {
+	first := slices.MinFunc(of, func(x, y episode) int {
+		switch {
+		case x.kind == y.kind:
+			return x.since.Compare(y.since)
+		case x.kind == kind:
+			return -1
+		}
+		return 1
+	})
+	f := admin.Finding{
+		Kind: kind, Severity: first.severity, Since: first.since.UTC(), Message: first.text, Do: kinds[kind].do}
+	keys := make(map[string]bool) // true: a tag with too few IDs
+	dry, failing := 0, false
+	for _, e := range of {
+		if e.severity.Worse(f.Severity) {
+			f.Severity = e.severity
+		}
+		if e.key != node || e.ofTag() {
+			keys[e.key] = keys[e.key] || e.kind == starvedKind
+			failing = failing || e.kind == failedKind
+		}
+	}
+	for _, is := range keys {
+		if is {
+			dry++
+		}
+	}
+	f.Count, f.Keys = len(keys), slices.Sorted(maps.Keys(keys))[:min(len(keys), maxKeys)]
+	if live := len(keys) - dry; failing {
+		if dry > 0 {
+			f.Message += fmt.Sprintf(". Tags with too few IDs, so that callers are refused: %d", dry)
+		}
+		if live > 0 {
+			f.Message += fmt.Sprintf(". Tags that live on the IDs in memory: %d", live)
+		}
+		if live > 0 && dry == 0 && !math.IsInf(lasts, 1) {
+			f.Message += fmt.Sprintf(", the first for %v", time.Duration(lasts)*time.Second)
+		}
+	}
+	return f
 }
 
 // ofTag reports whether the key is a tag.
 func (a about) ofTag() bool {
 	return strings.HasPrefix(a.kind, "segment.") || strings.HasPrefix(a.kind, "tag.")
-}
-
-// add adds an episode. own: it is of the cause's own kind, so it says what is wrong.
-func (b *bundle) add(at about, o opened, own bool, node string) {
-	worst := o.severity
-	if b.severity.Worse(worst) {
-		worst = b.severity
-	}
-	if own && (!b.own || o.since.Before(b.since)) {
-		b.opened, b.own = o, true
-	}
-	b.severity = worst
-	if at.key == node && !at.ofTag() { // about the generator itself
-		return
-	}
-	b.dry[at.key] = b.dry[at.key] || at.kind == starvedKind
-	b.tags = b.tags || at.kind == failedKind
-}
-
-// finding is what the state says of the cause. lasts is after how many seconds the first failing tag has no IDs.
-func (b *bundle) finding(kind string, lasts float64) admin.Finding {
-	keys := slices.Sorted(maps.Keys(b.dry))
-	dry := 0
-	for _, is := range b.dry {
-		if is {
-			dry++
-		}
-	}
-	f := admin.Finding{Kind: kind, Severity: b.severity, Since: b.since.UTC(), Message: b.text, Do: kinds[kind].do,
-		Count: len(keys), Keys: keys[:min(len(keys), maxKeys)]}
-	if b.tags {
-		if dry > 0 {
-			f.Message += fmt.Sprintf(". Tags with too few IDs, so that callers are refused: %d", dry)
-		}
-		if live := len(keys) - dry; live > 0 {
-			f.Message += fmt.Sprintf(". Tags that live on the IDs in memory: %d", live)
-			if dry == 0 && !math.IsInf(lasts, 1) {
-				f.Message += fmt.Sprintf(", the first for %v", time.Duration(lasts)*time.Second)
-			}
-		}
-	}
-	return f
 }
 
 // lostFinding is about the lost generators; nodes are the latest of them.

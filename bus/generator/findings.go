@@ -20,99 +20,112 @@ const (
 	maxFindings, maxKeys = 12, 3
 )
 
-// findings are what this generator knows to be wrong. Each alert is published here: it opens a finding, and the event
-// of its end closes that. What is wrong without an alert is opened and closed by alerts.
+// findings are what this generator knows to be wrong, in episodes. Each alert is published here: it begins an episode,
+// and the event of its end ends that. What is wrong at this generator without an event is looked at by alerts.
 //
-//	publish     an event of any part, which may open or close a finding
-//	set, unset  what alerts sees
-//	list        for the state
+//	publish   an event of any part, which may begin or end an episode
+//	look      what alerts sees
+//	list      for the state
 //
 // Its methods are safe for concurrent use. They call nothing under the lock.
 type findings struct {
 	node string
 	send func(*nats.Msg) // queues an event
 
-	mu   sync.Mutex
-	open map[about]opened
+	mu       sync.Mutex
+	episodes map[about]episode
 }
 
 // about is what an episode is about. key is a tag, worker or node.
 type about struct{ kind, key string }
 
-type opened struct {
+// episode is a time in which something is wrong.
+type episode struct {
+	about
 	since    time.Time
 	severity admin.Severity
 	text     string
-	body     any // of the alert; nil: there is none
+	early    bool // it has not lasted for long enough yet to be a finding
 }
 
 func newFindings(node string, send func(*nats.Msg)) *findings {
-	return &findings{node: node, send: send, open: make(map[about]opened)}
+	return &findings{node: node, send: send, episodes: make(map[about]episode)}
 }
 
-// publish publishes an event. An alert opens a finding, and its end closes it.
+// publish publishes an event. An alert begins an episode.
 func (f *findings) publish(kind, key string, body any) {
 	if over, ok := body.(events.Recovered); ok {
 		group, _, _ := strings.Cut(kind, ".")
-		f.unset(group+"."+over.Episode, key)
+		f.end(group+"."+over.Episode, key)
 	} else if outbox.IsAlert(kind) {
-		f.set(time.Now(), kind, key, body)
+		f.begin(kind, key, body)
 	}
 	f.send(outbox.NewEvent(kind, key, f.node, body))
 }
 
-// set opens a finding, or changes what it says. body is that of an alert, or an error.
-func (f *findings) set(at time.Time, kind, key string, body any) {
+// begin begins an episode, or changes what it says.
+func (f *findings) begin(kind, key string, body any) {
 	severity, text := describe(kind, body)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	since := at
-	if was, ok := f.open[about{kind, key}]; ok {
-		since = was.since
-		if at.Before(since) {
-			since = at
-		}
-	} else if len(f.open) >= maxOpen {
+	at := about{kind, key}
+	was, ok := f.episodes[at]
+	switch {
+	case !ok && len(f.episodes) >= maxOpen:
 		return
+	case !ok:
+		was.since = time.Now()
 	}
-	f.open[about{kind, key}] = opened{since, severity, text, body}
+	f.episodes[at] = episode{at, was.since, severity, text, false}
 }
 
-// has reports whether a finding is open.
+// end ends an episode.
+func (f *findings) end(kind, key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.episodes, about{kind, key})
+}
+
+// look notes what is wrong at this generator now; nil: nothing is. It reports whether an episode begins, because that
+// has been so for as long as patience, or ends.
+func (f *findings) look(now time.Time, kind string, wrong error, patience time.Duration) (e episode, begins, ends bool) {
+	at := about{kind, f.node}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e, ok := f.episodes[at]
+	if wrong == nil {
+		delete(f.episodes, at)
+		return e, false, ok && !e.early
+	}
+	if !ok {
+		e = episode{about: at, since: now, early: true}
+	}
+	begins = e.early && now.Sub(e.since) >= patience
+	e.early = e.early && !begins
+	e.severity, e.text = describe(kind, wrong)
+	f.episodes[at] = e
+	return e, begins, false
+}
+
+// hasLocked reports whether something is wrong.
+func (f *findings) hasLocked(kind, key string) bool {
+	e, ok := f.episodes[about{kind, key}]
+	return ok && !e.early
+}
+
+// has reports whether something is wrong.
 func (f *findings) has(kind, key string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, ok := f.open[about{kind, key}]
-	return ok
-}
-
-// unset closes a finding.
-func (f *findings) unset(kind, key string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.open, about{kind, key})
-}
-
-// ending returns the tags with the finding segment.ending, and what it says of each.
-func (f *findings) ending() map[string]events.Ending {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	tags := make(map[string]events.Ending)
-	for at, o := range f.open {
-		if body, ok := o.body.(events.Ending); ok {
-			tags[at.key] = body
-		}
-	}
-	return tags
+	return f.hasLocked(kind, key)
 }
 
 // list returns what is wrong, the worst first. lasts is after how many seconds the first failing tag has no IDs. count
 // is how many generators are lost, and lost are the latest of them.
 func (f *findings) list(lasts float64, count int, lost []admin.LostNode) []admin.Finding {
-	bundles := f.bundles()
-	found := make([]admin.Finding, 0, len(bundles))
-	for kind, b := range bundles {
-		found = append(found, b.finding(kind, lasts))
+	found := []admin.Finding{}
+	for kind, of := range f.causes() {
+		found = append(found, newFinding(kind, of, f.node, lasts))
 	}
 	if count > 0 {
 		found = append(found, lostFinding(count, lost))
@@ -121,17 +134,16 @@ func (f *findings) list(lasts float64, count int, lost []admin.LostNode) []admin
 	return found[:min(len(found), maxFindings)]
 }
 
-// bundles groups the open episodes by their cause.
-func (f *findings) bundles() map[string]*bundle {
+// causes groups the episodes by the kind of their cause.
+func (f *findings) causes() map[string][]episode {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := make(map[string]*bundle)
-	for at, o := range f.open {
-		kind := f.causeLocked(at)
-		if all[kind] == nil {
-			all[kind] = &bundle{opened: o, dry: make(map[string]bool)}
+	all := make(map[string][]episode)
+	for at, e := range f.episodes {
+		if !e.early {
+			cause := f.causeLocked(at)
+			all[cause] = append(all[cause], e)
 		}
-		all[kind].add(at, o, at.kind == kind, f.node)
 	}
 	return all
 }
@@ -139,20 +151,16 @@ func (f *findings) bundles() map[string]*bundle {
 // causeLocked returns the kind of the finding that an episode belongs to: a store that is away makes the refills of
 // many tags fail, and starves those that run out of IDs.
 func (f *findings) causeLocked(at about) string {
-	if at.kind == starvedKind {
-		if _, ok := f.open[about{failedKind, at.key}]; !ok {
-			return at.kind
-		}
-		at.kind = failedKind
-	}
-	if at.kind != failedKind {
+	if at.kind != failedKind && (at.kind != starvedKind || !f.hasLocked(failedKind, at.key)) {
 		return at.kind
 	}
-	for _, cause := range []about{{"tag.damaged", at.key}, {"database.unavailable", f.node},
-		{"records.unavailable", f.node}} {
-		if _, ok := f.open[cause]; ok {
-			return cause.kind
-		}
+	switch {
+	case f.hasLocked("tag.damaged", at.key):
+		return "tag.damaged"
+	case f.hasLocked("database.unavailable", f.node):
+		return "database.unavailable"
+	case f.hasLocked("records.unavailable", f.node):
+		return "records.unavailable"
 	}
-	return at.kind
+	return failedKind
 }

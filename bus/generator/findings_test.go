@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -59,7 +58,7 @@ func TestFindings(t *testing.T) {
 		for _, e := range c.raised {
 			switch e := e.(type) {
 			case away:
-				f.set(time.Now(), string(e), "n", errors.New("away"))
+				f.begin(string(e), "n", errors.New("away"))
 			case allocator.Event:
 				f.publish(allocatorEvent("n", "kv", e))
 			case snowflake.Event:
@@ -91,13 +90,13 @@ func TestFindingsAreBounded(t *testing.T) {
 	f := newFindings("n", func(*nats.Msg) {})
 	long := strings.Repeat("x", 1000)
 	for kind := range kinds {
-		f.set(time.Now(), kind, "n", errors.New(long))
+		f.begin(kind, "n", errors.New(long))
 	}
 	for i := range maxOpen + 10 {
 		f.publish(allocatorEvent("n", "kv", allocator.Starved{Tag: fmt.Sprint(i)}))
 	}
 	list := f.list(math.Inf(1), 0, nil)
-	if size := len(wire.Encode(list)); len(list) != maxFindings || len(f.open) != maxOpen || size > 8<<10 {
-		t.Errorf("%d findings of %d episodes, %d bytes", len(list), len(f.open), size)
+	if size := len(wire.Encode(list)); len(list) != maxFindings || len(f.episodes) != maxOpen || size > 8<<10 {
+		t.Errorf("%d findings of %d episodes, %d bytes", len(list), len(f.episodes), size)
 	}
 }

@@ -81,7 +81,7 @@ func New(cfg Config) *Generator {
 	cfg.setDefaults()
 	b := &base{cfg: &cfg, phase: newPhase(), group: newGroup(rand.Text())}
 	g := &Generator{
-		base: b, log: cfg.Log, made: time.Now(), exchange: &exchange{b, make(chan struct{}, maxAsking)},
+		base: b, log: cfg.Log, made: time.Now(), exchange: &exchange{base: b, asking: make(chan struct{}, maxAsking)},
 		spreading: &spreading{base: b, after: cmp.Or(cfg.spreadAfter, spreadAfter)},
 	}
 	b.link = &link{cfg.Conn, cfg.Log, b.group.away, &g.tasks}
@@ -90,7 +90,7 @@ func New(cfg Config) *Generator {
 	g.subscriptions = &subscriptions{base: b}
 	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log)
 	g.findings = newFindings(cfg.Node, g.outbox.Publish)
-	g.flakes = newFlakes(b, g.findings)
+	g.flakes, g.exchange.findings = newFlakes(b, g.findings), g.findings
 
 	// Serving.
 	counts, borrower := &counts{base: b}, &borrower{base: b}

@@ -3,6 +3,7 @@ package generator_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -142,6 +143,12 @@ func TestEndingEpisodes(t *testing.T) {
 		if n, m := len(stream("leaf.segment.ending")), ended(); n != alerts || m != ends {
 			t.Errorf("%s: %d alerts and %d ends, want %d and %d", what, n, m, alerts, ends)
 		}
+		testkit.Eventually(t, what+" is a finding", func() bool {
+			return alerts > ends == slices.ContainsFunc(all, func(r *running) bool {
+				return slices.ContainsFunc(r.State().Findings,
+					func(f admin.Finding) bool { return f.Kind == "segment.ending" })
+			})
+		})
 	}
 	update(t, nc, `{"tag":"order","limit":"100000"}`)
 	update(t, nc, `{"tag":"order","max_id":"80000","force":true}`)
