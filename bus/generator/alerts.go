@@ -27,7 +27,8 @@ const (
 	clockOff = 500 * time.Millisecond
 )
 
-// alerts sees what is wrong at this generator now, in addition to the events of other parts. The loop of Run owns it, so it has no lock.
+// alerts sees what is wrong at this generator now, in addition to the events of other parts. The loop of Run owns it, so
+// it has no lock.
 type alerts struct {
 	*base
 	findings   *findings

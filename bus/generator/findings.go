@@ -88,7 +88,9 @@ func (f *findings) end(kind, key string) {
 
 // look notes what is wrong at this generator now; nil: nothing is. It reports whether an episode begins, because that
 // has been so for as long as patience, or ends.
-func (f *findings) look(now time.Time, kind string, wrong error, patience time.Duration) (e episode, begins, ends bool) {
+func (f *findings) look(
+	now time.Time, kind string, wrong error, patience time.Duration,
+) (e episode, begins, ends bool) {
 	at := about{kind, f.node}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -55,23 +55,18 @@ func (s *state) stats(e *micro.Endpoint) any {
 	return s.whole()
 }
 
+// readiness says which parts are missing without which the generator is not ready.
 func (s *state) readiness() admin.Readiness {
 	r := admin.Readiness{
 		Segment: s.segments.canServe(), Snowflake: s.snowflakes.canServe(),
 		Missing: []string{}, Reasons: map[string]string{},
 	}
-	s.missing(func(part string, why error) {
+	miss := func(part string, why error) {
 		if why != nil {
 			r.Missing = append(r.Missing, part)
 			r.Reasons[part] = why.Error()
 		}
-	})
-	r.Ready = len(r.Missing) == 0
-	return r
-}
-
-// missing calls miss with what is wrong with each part without which the generator is not ready; nil: nothing is.
-func (s *state) missing(miss func(part string, why error)) {
+	}
 	miss("bus", s.busErr())
 	miss("nats", s.cfg.NATSErr())
 	miss("store", cmp.Or(s.storeErr(), s.segments.healthy(), s.alloc.Failing().Store))
@@ -84,6 +79,8 @@ func (s *state) missing(miss func(part string, why error)) {
 	if s.phase.draining.Load() {
 		miss("draining", allocator.ErrClosed)
 	}
+	r.Ready = len(r.Missing) == 0
+	return r
 }
 
 // busErr says why no request reaches this generator; nil: they do, or it has left the bus on purpose.
