@@ -10,7 +10,7 @@ import (
 // A generator that stops hands its unused IDs over to others, so that they are no gap. Each range goes to one
 // generator, once, after it has left memory: if the message is lost, it is a gap.
 //
-//	the one that stops, after Run has returned    Unused → (the other: Room) → Yield → (the other: Accept)
+//	the one that stops, after Run has returned    Unused → Yield → (the other: Accept)
 //
 // Nothing of a strict tag is in memory, so nothing is handed over.
 
@@ -86,12 +86,6 @@ func (a *handover) Yield(tags []string) (gifts []Gift) {
 	return gifts
 }
 
-// Room returns those of these tags that have room for IDs that another generator hands over.
-func (a *handover) Room(ctx context.Context, tags []string) []string {
-	of := a.rooms(ctx, tags)
-	return slices.DeleteFunc(tags, func(tag string) bool { return of[tag] == nil })
-}
-
 // rooms makes room for IDs of these tags, by tag. It reads the records of those that are not in memory.
 func (a *handover) rooms(ctx context.Context, tags []string) map[string]*buffer {
 	of, buffers := make(map[string]*buffer), make([]*buffer, len(tags))
@@ -135,10 +129,11 @@ func (a *handover) room(ctx context.Context, tag string) *buffer {
 	return b
 }
 
-// Accept takes what another generator hands over into memory, and returns how many IDs that are. They have left its
-// memory, so room is made again: what an operator changed meanwhile is in force here. First the IDs are in use for
-// good: in the marks. Then they are compared with what is in memory, and with what operators have set.
-func (a *handover) Accept(ctx context.Context, gifts []Gift) (n int64) {
+// Accept takes what another generator hands over into memory, and returns how many IDs that are, and the tags for which
+// there is room: no other generator may get their IDs. They have left the memory of the other one, so what an operator
+// changed meanwhile is in force here. First the IDs are in use for good: in the marks. Then they are compared with what
+// is in memory, and with what operators have set.
+func (a *handover) Accept(ctx context.Context, gifts []Gift) (n int64, taken []string) {
 	tags := make([]string, len(gifts))
 	for i, g := range gifts {
 		tags[i] = g.Tag
@@ -159,8 +154,9 @@ func (a *handover) Accept(ctx context.Context, gifts []Gift) (n int64) {
 	for _, g := range gifts {
 		ranges := slices.DeleteFunc(g.Ranges, func(given Given) bool { return a.overlap(g.Tag, given.ids(), given.Run) })
 		n += a.accept(of[g.Tag], ranges)
+		taken = append(taken, g.Tag)
 	}
-	return n
+	return n, taken
 }
 
 // accept takes ranges into memory, as many as there is room for. The oldest IDs are handed out first.

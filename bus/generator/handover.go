@@ -3,6 +3,7 @@ package generator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,32 +17,20 @@ import (
 // A generator that stops hands its unused IDs over to its peers, so that they are no gap.
 //
 //	Generator.stop
-//	└── handover.run      for each peer that can serve, and for some tags at a time:
-//	    ├── room.<run>    names of tags → those that the peer has room for (heardRoom)
-//	    └── give.<run>    the ranges, once, after they have left memory (heardGive)
+//	└── handover.run      for some tags at a time, after their IDs have left memory: asks the peers that can serve,
+//	    └── give.<run>    until each tag is taken by one (heardGive)
 //
-// If an answer is lost, the ranges are a gap. They are never sent again.
+// A peer says which tags it takes. If its answer is lost, their IDs are a gap. They are never sent again.
 
 const (
-	// handOverWithin bounds the hand-over, and roomWithin the wait for one answer.
+	// handOverWithin bounds the hand-over, and giveWithin the wait for one answer.
 	handOverWithin = time.Second
-	roomWithin     = 300 * time.Millisecond
+	giveWithin     = 500 * time.Millisecond
 	// mostHandedOver bounds the tags of a message, and giftSize is the most that one of them takes, in bytes: its name,
 	// and eight ranges.
 	mostHandedOver = 256
 	giftSize       = 1200
 )
-
-// roomRequest asks whether a peer has room for IDs of these tags.
-type roomRequest struct {
-	Installation string   `json:"installation"`
-	Tags         []string `json:"tags"`
-}
-
-// roomReply names the tags for which there is room.
-type roomReply struct {
-	Tags []string `json:"tags"`
-}
 
 // giveRequest hands IDs over.
 type giveRequest struct {
@@ -49,9 +38,10 @@ type giveRequest struct {
 	Gifts        []allocator.Gift `json:"gifts"`
 }
 
-// giveReply is how many IDs of them are in memory now.
+// giveReply is how many IDs of them are in memory now, and for which tags there was room. The others' were not taken.
 type giveReply struct {
-	IDs int64 `json:"ids"`
+	IDs  int64    `json:"ids"`
+	Tags []string `json:"tags"`
 }
 
 // handover hands IDs over at a stop, and takes over those of peers. Its methods are safe for concurrent use. It has no
@@ -69,35 +59,19 @@ func (h *handover) receives(installation string) bool {
 		!h.link.away.isShut(gateNATS, time.Now())
 }
 
-// heardRoom says for which tags of a peer there is room.
-func (h *handover) heardRoom(msg *nats.Msg) {
-	var req roomRequest
-	h.heard(msg, &req, &req.Installation, func(ctx context.Context) any {
-		return roomReply{h.alloc.Room(ctx, req.Tags[:min(len(req.Tags), mostHandedOver)])}
-	})
-}
-
 // heardGive takes over what a peer hands over.
 func (h *handover) heardGive(msg *nats.Msg) {
 	var req giveRequest
-	h.heard(msg, &req, &req.Installation, func(ctx context.Context) any {
-		return giveReply{h.alloc.Accept(ctx, req.Gifts[:min(len(req.Gifts), mostHandedOver)])}
-	})
-}
-
-// heard reads a request of a peer, and answers it with what do returns. If this generator takes no IDs over, it answers
-// that it took nothing.
-func (h *handover) heard(msg *nats.Msg, req any, installation *string, do func(context.Context) any) {
-	if err := json.Unmarshal(msg.Data, req); err != nil {
+	if err := json.Unmarshal(msg.Data, &req); err != nil {
 		h.cfg.Log.Warn("what another generator wants to hand over cannot be read", "error", err)
 		return
 	}
 	h.link.tasks.start(func() {
 		ctx, cancel := context.WithTimeout(h.phase.life, handOverWithin)
 		defer cancel()
-		var reply any = struct{}{}
-		if h.receives(*installation) {
-			reply = do(ctx)
+		var reply giveReply
+		if h.receives(req.Installation) {
+			reply.IDs, reply.Tags = h.alloc.Accept(ctx, req.Gifts[:min(len(req.Gifts), mostHandedOver)])
 		}
 		h.link.send(&nats.Msg{Subject: msg.Reply, Data: wire.Encode(reply)})
 	})
@@ -112,49 +86,45 @@ func (h *handover) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, handOverWithin)
 	defer cancel()
 	size := int(min(max(h.cfg.Conn.MaxPayload()/giftSize, 1), mostHandedOver))
-	tags, ids := h.alloc.Unused(), int64(0)
-	for _, run := range h.borrower.lenders("", h.offers) {
-		var left []string // that this one has no room for
-		for ; len(tags) > 0 && ctx.Err() == nil; tags = tags[min(size, len(tags)):] {
-			some := tags[:min(size, len(tags))]
-			var room roomReply
-			if err := h.ask(ctx, wire.SubjectRoom+"."+run, roomRequest{own, some}, &room); err != nil {
-				h.cfg.Log.Debug("a generator does not say whether it has room for IDs", "run", run, "error", err)
-				break
+	tags, runs := h.alloc.Unused(), h.borrower.lenders("", h.offers)
+	ids, left := int64(0), 0
+	for len(tags) > 0 && len(runs) > 0 && ctx.Err() == nil {
+		some := tags[:min(size, len(tags))]
+		tags = tags[len(some):]
+		gifts := h.alloc.Yield(some)
+		for _, run := range slices.Clone(runs) {
+			given, err := h.give(ctx, run, giveRequest{own, gifts})
+			if err != nil {
+				runs = slices.DeleteFunc(runs, func(r string) bool { return r == run })
 			}
-			for _, tag := range some {
-				if !slices.Contains(room.Tags, tag) {
-					left = append(left, tag)
-				}
-			}
-			var given giveReply
-			req := giveRequest{own, h.alloc.Yield(room.Tags)}
-			if len(req.Gifts) == 0 {
-				continue
-			}
-			if err := h.ask(ctx, wire.SubjectGive+"."+run, req, &given); err != nil {
+			if err != nil && !errors.Is(err, nats.ErrNoResponders) { // without responders it has ended, and has nothing
 				h.cfg.Log.Warn("a generator does not say whether it has taken IDs over: they may be a gap",
 					"run", run, "error", err)
+				gifts = nil
 			}
 			ids += given.IDs
+			gifts = slices.DeleteFunc(gifts, func(g allocator.Gift) bool { return slices.Contains(given.Tags, g.Tag) })
+			if len(gifts) == 0 {
+				break
+			}
 		}
-		tags = append(left, tags...)
+		left += len(gifts)
 	}
 	if ids > 0 {
-		h.cfg.Log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", len(tags))
+		h.cfg.Log.Info("unused IDs were handed over to other generators", "ids", ids, "tags left", left+len(tags))
 	}
 }
 
-// ask sends one request to a peer, and reads its reply.
-func (h *handover) ask(ctx context.Context, subject string, req, reply any) error {
-	ctx, cancel := context.WithTimeout(ctx, roomWithin)
+// give hands IDs over to a peer.
+func (h *handover) give(ctx context.Context, run string, req giveRequest) (reply giveReply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, giveWithin)
 	defer cancel()
-	msg, err := h.cfg.Conn.RequestWithContext(ctx, subject, wire.Encode(req))
+	msg, err := h.cfg.Conn.RequestWithContext(ctx, wire.SubjectGive+"."+run, wire.Encode(req))
 	if err == nil {
 		err = bus.ReplyError(msg)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = json.Unmarshal(msg.Data, &reply)
 	}
-	return json.Unmarshal(msg.Data, reply)
+	return reply, err
 }

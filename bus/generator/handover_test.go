@@ -1,7 +1,6 @@
 package generator_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -135,47 +134,47 @@ func TestStopUnderLoad(t *testing.T) {
 	}
 }
 
-// heir answers as a generator named heir, which is not there, and which has room for all.
-func heir(t *testing.T, nc *nats.Conn, r *running, installation string) (rooms, gifts *atomic.Int64) {
+// heirs answer as generators that are not there. They answer that they take no tag, or nothing if they are silent.
+func heirs(t *testing.T, nc *nats.Conn, r *running, installation string, silent bool) (gifts *atomic.Int64) {
 	t.Helper()
-	rooms, gifts = new(atomic.Int64), new(atomic.Int64)
-	for subject, f := range map[string]nats.MsgHandler{
-		wire.SubjectRoom + ".run-of-heir": func(msg *nats.Msg) {
-			rooms.Add(1)
-			var req struct{ Tags []string }
-			if err := json.Unmarshal(msg.Data, &req); err != nil {
-				t.Error(err)
+	gifts = new(atomic.Int64)
+	for _, node := range []string{"heir", "brother"} {
+		if _, err := nc.Subscribe(wire.SubjectGive+".run-of-"+node, func(msg *nats.Msg) {
+			if gifts.Add(1); !silent {
+				_ = msg.Respond([]byte("{}"))
 			}
-			_ = msg.Respond(wire.Encode(map[string]any{"tags": req.Tags}))
-		},
-		wire.SubjectGive + ".run-of-heir": func(*nats.Msg) { gifts.Add(1) }, // its answer is lost
-	} {
-		if _, err := nc.Subscribe(subject, f); err != nil {
+		}); err != nil {
 			t.Fatal(err)
 		}
+		r.report(t, nc, node, fmt.Sprintf(`,"segment":true,"created":"2099-01-01T00:00:00Z","installation":%q`, installation))
 	}
-	r.report(t, nc, "heir", fmt.Sprintf(`,"segment":true,"created":"2099-01-01T00:00:00Z","installation":%q`, installation))
-	return rooms, gifts
+	return gifts
 }
 
-// If the receiver does not answer, the IDs are a gap: they are sent to no one again. A generator of another
-// installation gets none.
+// What a receiver does not take goes to the next one. If it does not answer, the IDs are a gap: they are sent to no one
+// again. A generator of another installation gets none.
 func TestHandOverOnce(t *testing.T) {
 	t.Parallel()
-	for installation, want := range map[string]int64{"own": 1, "other": 0} {
-		t.Run(installation, func(t *testing.T) {
+	for name, c := range map[string]struct {
+		installation string
+		silent       bool
+		want         int64
+	}{
+		"silent": {"own", true, 1}, "full": {"own", false, 2}, "other": {"other", true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := natskit.Start(t)
 			nc := natskit.Connect(t, s)
 			store := memory(t, "order")
 			one, _ := startIn(t, s, "one", "own", store, nil)
 			one.takeAll(t, "order", 1)
-			rooms, gifts := heir(t, nc, one, installation)
+			gifts := heirs(t, nc, one, c.installation, c.silent)
 			if err := one.stop(); err != nil {
 				t.Fatal(err)
 			}
-			if rooms.Load() != want || gifts.Load() != want {
-				t.Errorf("it was asked %d times, and got %d gifts", rooms.Load(), gifts.Load())
+			if gifts.Load() != c.want {
+				t.Errorf("the IDs were sent %d times, want %d", gifts.Load(), c.want)
 			}
 		})
 	}
@@ -189,36 +188,25 @@ func TestReceives(t *testing.T) {
 	one, _ := startIn(t, s, "one", "own", memory(t, "order"), func(cfg *generator.Config) { cfg.DrainTimeout = testkit.Patience })
 	one.takeAll(t, "order", 1)
 	testkit.Eventually(t, "the first segment is all that there is", func() bool { return one.Left("order") >= 9 })
-	request := func(subject, body string, reply any) {
-		t.Helper()
-		text, _ := ask(t, nc, subject+"."+one.RunID(), body)
-		if err := json.Unmarshal([]byte(text), reply); err != nil {
-			t.Fatalf("%s: %s, %v", subject, text, err)
-		}
-	}
 	first := int64(1000)
-	want := func(installation string, rooms int, ids int64) {
+	want := func(installation, reply string) {
 		t.Helper()
-		var room struct{ Tags []string }
-		request(wire.SubjectRoom, fmt.Sprintf(`{"installation":%q,"tags":["order"]}`, installation), &room)
-		var given struct{ IDs int64 }
 		first += 100
-		request(wire.SubjectGive, fmt.Sprintf(`{"installation":%q,"gifts":[{"tag":"order","ranges":[{"first":"%d","last":"%d","run":"a"}]}]}`,
-			installation, first, first+9), &given)
-		if len(room.Tags) != rooms || given.IDs != ids {
-			t.Errorf("of installation %q: it has room for %v, and takes over %d IDs", installation, room.Tags, given.IDs)
+		body := fmt.Sprintf(`{"installation":%q,"gifts":[{"tag":"order","ranges":[{"first":"%d","last":"%d","run":"a"}]}]}`,
+			installation, first, first+9)
+		if got, _ := ask(t, nc, wire.SubjectGive+"."+one.RunID(), body); got != reply {
+			t.Errorf("of installation %q: %s, want %s", installation, got, reply)
 		}
 	}
-	want("own", 1, 10)
-	want("other", 0, 0)
-	want("", 0, 0)
+	const nothing = `{"ids":0,"tags":null}`
+	want("own", `{"ids":10,"tags":["order"]}`)
+	want("other", nothing)
+	want("", nothing)
 	one.HoldSegments() // now it does not know what operators have set
-	want("own", 0, 0)
-	for _, body := range []string{"", "garbage", `{"tags":7}`} {
-		for _, subject := range []string{wire.SubjectRoom, wire.SubjectGive} {
-			if err := nc.Publish(subject+"."+one.RunID(), []byte(body)); err != nil {
-				t.Fatal(err)
-			}
+	want("own", nothing)
+	for _, body := range []string{"", "garbage", `{"gifts":7}`} {
+		if err := nc.Publish(wire.SubjectGive+"."+one.RunID(), []byte(body)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if _, code := ask(t, nc, wire.SubjectTake+"."+one.RunID(), `{"installation":"own","count":1}`); code == "no responders" {

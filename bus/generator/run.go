@@ -57,7 +57,6 @@ func (g *Generator) listen() error {
 		wire.SubjectPresence:    g.heartbeats.heard,
 		wire.SubjectRecord:      g.exchange.heardPush,
 		wire.SubjectTake + self: g.lender.heard,
-		wire.SubjectRoom + self: g.handover.heardRoom,
 		wire.SubjectGive + self: g.handover.heardGive,
 
 		wire.SubjectAdmin + self + ".>": g.admin.heard,

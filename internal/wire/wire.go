@@ -16,8 +16,6 @@ const (
 	// a record that was written; with a reply subject, each generator answers what it has in force
 	SubjectRecord = "leaf.internal.record"
 	SubjectTake   = "leaf.internal.take"  // then a dot and the run of the generator that is asked for IDs of a tag
-	// then a dot and the run of the generator that is asked whether it has room for IDs
-	SubjectRoom = "leaf.internal.room"
 	// then a dot and the run of the generator that gets unused IDs from one that stops
 	SubjectGive = "leaf.internal.give"
 	// begins the subjects on which generators get answers, such as keys of opaque tags
