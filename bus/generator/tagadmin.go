@@ -21,8 +21,8 @@ const eventsPatience = time.Second
 
 // tagAdmin does what operators ask of tags.
 //
-//	create, ensureAll ──── add ──────┐
-//	update, advance, delete ─ amend ─┴── announce   the event; then it waits until all have it in force
+//	create, ensureAll ──── add ───────┐
+//	update, advance, delete ─ commit ─┴── announce   the events; then it waits until all have it in force
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type tagAdmin struct {
@@ -189,18 +189,8 @@ func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (ad
 	if err != nil {
 		return admin.TagRecord{}, err
 	}
-	made := record(s.Tag)
-	if s.Floor == 0 && s.Version == 0 { // no generator can have anything of it
-		t.exchange.push(s)
-		t.publishTag("tag.created", s.Tag)
-	} else {
-		made, err = t.announce(ctx, "tag.created", s)
-	}
-	t.publishEnding(allocator.Tag{Name: s.Name}, s.Tag)
-	if err != nil {
-		return admin.TagRecord{}, unconfirmed(err, "the tag is created, and they will learn that from its record")
-	}
-	return made, nil
+	return t.announce(ctx, "tag.created", allocator.Tag{Name: s.Name}, s,
+		"the tag is created, and they will learn that from its record")
 }
 
 // seenInEvents is how far the events know a tag without a record to be in use; 0: they do not know the name, or it has
@@ -277,73 +267,70 @@ func (t *tagAdmin) update(ctx context.Context, req admin.TagSpec) (admin.TagReco
 	if err != nil {
 		return admin.TagRecord{}, err
 	}
-	var was allocator.Tag
-	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (s allocator.Stored, err error) {
-		was, s, err = t.alloc.Change(ctx, req.Tag, change, req.Force)
-		return s, err
-	})
-	if err != nil {
-		return admin.TagRecord{}, err
+	unsure := "" // without it nobody relies on the change
+	if change.MaxID != nil || change.RulesChange != (idspace.RulesChange{}) {
+		unsure = "it may have happened: send it again"
 	}
-	changed, err := t.announce(ctx, "tag.updated", s)
-	t.publishEnding(was, s.Tag)
-	if err != nil && (change.MaxID != nil || change.RulesChange != (idspace.RulesChange{})) {
-		return admin.TagRecord{}, unconfirmed(err, "it may have happened: send it again")
-	}
-	return changed, nil
+	return t.commit(ctx, req.Tag, "tag.updated", unsure,
+		func(ctx context.Context) (was allocator.Tag, is allocator.Stored, err error) {
+			return t.alloc.Change(ctx, req.Tag, change, req.Force)
+		})
 }
 
 func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagRecord, error) {
 	if err := idspace.CheckTag(req.Tag); err != nil {
 		return admin.TagRecord{}, err
 	}
-	s, err := t.amend(ctx, req.Tag, func(ctx context.Context) (allocator.Stored, error) {
-		return t.alloc.Delete(ctx, req.Tag)
-	})
-	if err != nil {
-		return admin.TagRecord{}, err
-	}
-	changed, err := t.announce(ctx, "tag.deleted", s)
-	t.publishEnding(s.Tag, allocator.Tag{Name: s.Name})
-	if err != nil {
-		return admin.TagRecord{}, unconfirmed(err, "it is deleted, and they will learn that from the store")
-	}
-	return changed, nil
+	return t.commit(ctx, req.Tag, "tag.deleted", "it is deleted, and they will learn that from the store",
+		func(ctx context.Context) (was allocator.Tag, is allocator.Stored, err error) {
+			is, err = t.alloc.Delete(ctx, req.Tag)
+			was, was.Deleted = is.Tag, false
+			return was, is, err
+		})
 }
 
-// amend lets f change the record of a tag. Meanwhile all generators keep back the claims of the tag, if it is strict.
-func (t *tagAdmin) amend(
-	ctx context.Context, tag string, f func(context.Context) (allocator.Stored, error),
-) (allocator.Stored, error) {
+// commit lets f change the record of a tag. Meanwhile all generators keep back the claims of the tag, if it is strict.
+func (t *tagAdmin) commit(
+	ctx context.Context, tag, event, unsure string, f func(context.Context) (allocator.Tag, allocator.Stored, error),
+) (admin.TagRecord, error) {
 	release := t.exchange.hold(tag)
-	ctx, cancel := t.passing.storeTime(ctx)
+	within, cancel := t.passing.storeTime(ctx)
 	defer cancel()
-	s, err := f(ctx)
+	was, is, err := f(within)
 	if err != nil {
 		release()
-		return s, fmt.Errorf("%s: %w", tag, err)
+		return admin.TagRecord{}, fmt.Errorf("%s: %w", tag, err)
 	}
-	return s, nil
+	return t.announce(ctx, event, was, is, unsure)
 }
 
-// announce publishes the event of a changed tag, and waits until all generators have the change in force.
-func (t *tagAdmin) announce(ctx context.Context, event string, s allocator.Stored) (admin.TagRecord, error) {
-	t.publishTag(event, s.Tag)
-	s, unheard, err := t.exchange.confirm(ctx, s)
-	r := record(s.Tag)
+// announce publishes that a tag was changed, and waits until all generators have the change in force. If some do not
+// confirm that, unsure says what became of it; empty: it does not matter.
+func (t *tagAdmin) announce(
+	ctx context.Context, event string, was allocator.Tag, is allocator.Stored, unsure string,
+) (admin.TagRecord, error) {
+	node := t.cfg.Node
+	t.findings.publish(event, is.Name, events.Tag{Node: node, TagRecord: record(is.Tag)})
+	t.publishEnding(was, is.Tag)
+	if was.MaxID+is.Floor == 0 && is.Version == 0 { // it is new, and no generator can have anything of it
+		t.exchange.push(is)
+		return record(is.Tag), nil
+	}
+	is, unheard, err := t.exchange.confirm(ctx, is)
+	if err != nil && unsure != "" {
+		return admin.TagRecord{}, unconfirmed(err, unsure)
+	}
+	r := record(is.Tag)
 	r.Unheard = unheard
-	return r, err
-}
-
-func (t *tagAdmin) publishTag(event string, tag allocator.Tag) {
-	t.findings.publish(event, tag.Name, events.Tag{Node: t.cfg.Node, TagRecord: record(tag)})
+	return r, nil
 }
 
 // publishEnding publishes that an operator's change began or ended an episode of [allocator.Ending].
 func (t *tagAdmin) publishEnding(was, is allocator.Tag) {
+	ending := func(t allocator.Tag) bool { return !t.Deleted && t.Ending(t.MaxID) }
 	switch node := t.cfg.Node; {
-	case was.Name == "" || was.Ending(was.MaxID) == is.Ending(is.MaxID):
-	case is.Ending(is.MaxID):
+	case was.Name == "" || ending(was) == ending(is):
+	case ending(is):
 		t.findings.publish(allocatorEvent(node, t.cfg.StoreKind, is.NewEnding()))
 	default:
 		over := events.Recovered{Node: node, Tag: is.Name, Episode: "ending"}
