@@ -15,7 +15,7 @@ const (
 	SubjectPresence = "leaf.internal.presence" // a heartbeat each second: what this generator can serve
 	// a record that was written; with a reply subject, each generator answers what it has in force
 	SubjectRecord = "leaf.internal.record"
-	SubjectTake   = "leaf.internal.take"  // then a dot and the run of the generator that is asked for IDs of a tag
+	SubjectTake   = "leaf.internal.take" // then a dot and the run of the generator that is asked for IDs of a tag
 	// then a dot and the run of the generator that gets unused IDs from one that stops
 	SubjectGive = "leaf.internal.give"
 	// begins the subjects on which generators get answers, such as keys of opaque tags
