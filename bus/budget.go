@@ -1,10 +1,6 @@
 package bus
 
-import (
-	"hash/maphash"
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // If an answer is late, its request is sent again, and the first answer counts ("The Tail at Scale", Dean and Barroso,
 // 2013). The repeated request is a hedge. An answer is late if it takes longer than 999 of 1,000 answers before it.
@@ -38,78 +34,48 @@ const (
 	freeHedges  = 100
 )
 
-// delays is after how long requests are late. Subjects whose hashes are equal share a delay.
-type delays struct {
-	of   [64]delay
-	seed maphash.Seed
+// budget bounds the hedges of a client, and knows when an answer is late. The lock of the exchange guards it.
+type budget struct {
+	delay   time.Duration // 999 of 1,000 answers come sooner
+	answers int           // up to fewAnswers
+	raised  time.Time     // when the delay became longer
+
+	tokens int       // in parts of a call
+	quiet  time.Time // no hedges until then: generators are overloaded, or none is there
+
+	second        time.Time // when the present one began
+	calls, before int       // in it, and in the one before it
+	hedges        int       // in it
 }
 
-// delay of requests for n IDs on a subject. Large batches have one of their own.
-func (d *delays) delay(subject string, n int64) *delay {
-	i := maphash.String(d.seed, subject)
-	if n > fewIDs {
-		i++
-	}
-	return &d.of[i%uint64(len(d.of))]
-}
-
-// delay is an estimate of the time in which 999 of 1,000 answers come. Concurrent observations may lose one another,
-// which does no harm.
-type delay struct {
-	ns      atomic.Int64 // 0: there was no answer yet
-	answers atomic.Int64 // up to fewAnswers
-	raised  atomic.Int64 // when it became longer, in ns since the client began
-}
-
-func (d *delay) get() time.Duration {
-	if ns := d.ns.Load(); ns > 0 {
-		return time.Duration(ns)
-	}
-	return firstDelay
-}
-
-// observe notes an answer to a request that was sent at a time since the client began. Requests that wait at the same
-// time are late for the same reason. So they raise the delay once.
-func (d *delay) observe(sent, now time.Duration) {
-	took, ns, down := int64(now-sent), d.ns.Load(), int64(delayDown)
-	if d.answers.Load() < fewAnswers {
-		d.answers.Add(1)
+// observe notes an answer to a request. Requests that wait at the same time are late for the same reason. So they raise
+// the delay once.
+func (b *budget) observe(sent, now time.Time) {
+	took, down := now.Sub(sent), time.Duration(delayDown)
+	if b.answers < fewAnswers {
+		b.answers++
 		down = fewDown
 	}
 	switch {
-	case ns == 0:
-		d.ns.Store(int64(firstDelay))
-	case took > ns:
-		if int64(sent) >= d.raised.Load() && took < int64(silence) {
-			d.ns.Store(ns + ns/delayUp)
-			d.raised.Store(int64(now))
-		}
-	case ns > int64(leastDelay):
-		d.ns.Store(max(ns-ns/down, int64(leastDelay)))
+	case took <= b.delay:
+		b.delay = max(b.delay-b.delay/down, leastDelay)
+	case took < silence && !sent.Before(b.raised):
+		b.delay += b.delay / delayUp
+		b.raised = now
 	}
 }
 
-// budget bounds the hedges of a client. Its owner is the exchange, which guards it.
-type budget struct {
-	tokens int           // in parts of a call
-	quiet  time.Duration // no hedges until then: generators are overloaded, or none is there
-
-	second        time.Duration // the present one
-	calls, before int           // in it, and in the one before it
-	hedges        int           // in it
-}
-
 // called notes a call.
-func (b *budget) called(now time.Duration) {
+func (b *budget) called(now time.Time) {
 	b.turn(now)
 	b.calls++
 	b.tokens = min(b.tokens+1, mostTokens)
 }
 
 // hedge reports whether a hedge may be sent, and counts it.
-func (b *budget) hedge(now time.Duration) bool {
+func (b *budget) hedge(now time.Time) bool {
 	b.turn(now)
-	if b.tokens <= 0 || now < b.quiet || b.hedges >= (b.calls+b.before)/hedgedCalls+freeHedges {
+	if b.tokens <= 0 || now.Before(b.quiet) || b.hedges >= (b.calls+b.before)/hedgedCalls+freeHedges {
 		return false
 	}
 	b.hedges++
@@ -119,15 +85,15 @@ func (b *budget) hedge(now time.Duration) bool {
 // pay takes the cost of hedges that were not needed.
 func (b *budget) pay(hedges int) { b.tokens = max(b.tokens-hedges*tokensForHedge, -mostDebt) }
 
-// turn goes on to the second of now.
-func (b *budget) turn(now time.Duration) {
-	second := now.Truncate(time.Second)
-	if second <= b.second {
+// turn begins another second if the present one is over.
+func (b *budget) turn(now time.Time) {
+	passed := now.Sub(b.second)
+	if passed < time.Second {
 		return
 	}
 	b.before = 0
-	if second-b.second == time.Second {
+	if passed < 2*time.Second {
 		b.before = b.calls
 	}
-	b.calls, b.hedges, b.second = 0, 0, second
+	b.calls, b.hedges, b.second = 0, 0, now
 }

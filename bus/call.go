@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -24,17 +23,16 @@ const (
 	// Pauses after a refusal, if the answer has no hint of its own.
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
-	// mostOpen is how many requests of a call may be without an answer. Of more the oldest one is given up.
-	mostOpen = 32
+	// mostAnswers is how many answers can wait until a call has looked at them. More are dropped: one of them counts.
+	mostAnswers = 4
 )
 
 // request is what a call asks for, and how.
 type request struct {
-	subject  string
-	count    int64 // of IDs; 0: body is the request
-	body     []byte
-	until    time.Time // the most urgent caller leaves. The context ends when all have; zero: it is the caller's own
-	unhedged bool
+	subject string
+	body    []byte
+	count   int64     // of IDs; 0: it is for something else
+	until   time.Time // the most urgent caller leaves. The context ends when all have; zero: it is the caller's own
 
 	failed *atomic.Pointer[error] // gets the error of each attempt, unless the one before it says more; may be nil
 	late   func()                 // is called once if the answer is late; may be nil
@@ -46,14 +44,12 @@ type request struct {
 //	  ├ send      the first request, and then after each gap or pause: it always goes out
 //	  ├ hedge     while the answer is late: it goes out if the budget allows it
 //	  ├ wait      for an answer to any of them, or until it is time to send
-//	  └ look      IDs: done. A refusal that may pass: a pause. Another error: done
+//	  └ refusal   IDs: done. A refusal that may pass: a pause. Another error: done
 type call struct {
 	request
 	x       *exchange
-	answers chan arrival
+	answers chan *nats.Msg
 	timer   *time.Timer
-	number  [20]byte // of count
-	delay   *delay
 
 	deadline time.Time // of its context, or else of the client; zero: none
 
@@ -64,26 +60,38 @@ type call struct {
 	paused  bool          // since a refusal, until sendAt
 	why     error         // the last attempt failed
 
-	sent   []uint64 // tokens
-	over   int      // the line of the last one; -1: there is none
-	began  int      // the line of the first one
 	hedges int
+
+	// The lock of the exchange guards these:
+	token    uint64 // 0: nothing was sent
+	budget   *budget
+	sent     []sending
+	owed     int  // hedges that cost something if the first request is answered, too
+	answered bool // the first request was
+	won      bool // there was an answer with what was asked for
+}
+
+// sending is a request that was sent.
+type sending struct {
+	at   time.Time
+	line int
 }
 
 func newCall() any {
-	c := &call{answers: make(chan arrival, mostOpen), timer: time.NewTimer(time.Hour)}
-	c.timer.Stop()
-	return c
+	return &call{answers: make(chan *nats.Msg, mostAnswers), timer: time.NewTimer(time.Hour)}
 }
 
 // ask sends a request, and again where that may help, until the context is done. timeout bounds a call whose context
 // has no deadline. It returns the first answer with what was asked for, or the error that an answer carries.
 func (x *exchange) ask(ctx context.Context, timeout time.Duration, r request) (*nats.Msg, error) {
-	c := x.calls.Get().(*call)
-	c.request, c.x, c.over = r, x, -1
-	defer c.end()
 	now := time.Now()
+	c := x.calls.Get().(*call)
+	c.request, c.x, c.budget = r, x, &x.small
+	if c.count > fewIDs {
+		c.budget = &x.large
+	}
 	c.start(ctx, timeout, now)
+	defer x.end(c)
 	for {
 		var err error
 		switch {
@@ -95,13 +103,12 @@ func (x *exchange) ask(ctx context.Context, timeout time.Duration, r request) (*
 			err = c.hedge(now)
 		}
 		if err == nil {
-			var a arrival
-			var came bool
-			if a, came, now = c.wait(ctx, now); !came {
+			var msg *nats.Msg
+			if msg, now = c.wait(ctx, now); msg == nil {
 				continue
 			}
-			if err = c.look(a, now); err == nil {
-				return a.msg, nil
+			if err = refusal(c.subject, msg); err == nil {
+				return msg, nil
 			}
 		}
 		if !retryable(err) || c.outOfQuota(err, now) {
@@ -113,10 +120,6 @@ func (x *exchange) ask(ctx context.Context, timeout time.Duration, r request) (*
 }
 
 func (c *call) start(ctx context.Context, timeout time.Duration, now time.Time) {
-	c.delay = c.x.delays.delay(c.subject, c.count)
-	if c.count > 0 {
-		c.body = strconv.AppendInt(c.number[:0], c.count, 10)
-	}
 	var bounded bool
 	if c.deadline, bounded = ctx.Deadline(); !bounded && timeout > 0 && c.until.IsZero() {
 		c.deadline = now.Add(timeout)
@@ -133,36 +136,27 @@ func (c *call) start(ctx context.Context, timeout time.Duration, now time.Time) 
 
 // send sends the request, for the first time or again.
 func (c *call) send(now time.Time) error {
-	why := retry
-	if c.over < 0 {
-		why = begins
-	} else if c.why == nil {
-		c.note(wire.Silent(c.subject))
-	}
-	if why == retry && now.After(c.until) { // the most urgent caller has left
-		c.gap = min(2*c.gap, mostGap)
-	}
-	c.paused, c.sendAt = false, now.Add(c.gap)
-	c.hedgeAt = now.Add(c.delay.get())
-	if why == retry {
+	if len(c.sent) > 0 {
+		if c.why == nil {
+			c.note(wire.Silent(c.subject))
+		}
+		if now.After(c.until) { // the most urgent caller has left
+			c.gap = min(2*c.gap, mostGap)
+		}
 		c.isLate()
 	}
-	return c.publish(now, why, false)
+	c.paused, c.sendAt = false, now.Add(c.gap)
+	return c.publish(now, false)
 }
 
 // hedge looks at a request that is late, and sends it again if it may.
 func (c *call) hedge(now time.Time) error {
-	c.hedgeAt = now.Add(c.delay.get())
-	if !c.x.hedging {
+	if !c.x.hedging || c.hedges >= mostHedges {
 		c.hedgeAt = c.sendAt
 		return nil
 	}
 	c.isLate()
-	if c.unhedged || c.hedges >= mostHedges {
-		c.hedgeAt = c.sendAt
-		return c.x.lines[c.over].away() // then the answers are lost
-	}
-	return c.publish(now, hedge, c.hedges == 0 && c.over != int(c.x.first.Load()))
+	return c.publish(now, true)
 }
 
 func (c *call) isLate() {
@@ -172,31 +166,20 @@ func (c *call) isLate() {
 	}
 }
 
-// publish sends the request over the line whose turn it is.
-func (c *call) publish(now time.Time, why kind, free bool) error {
-	over := c.x.line(c.over)
+// publish sends the request over the line whose turn it is, unless it is a hedge and there are too many.
+func (c *call) publish(now time.Time, hedge bool) error {
+	over := c.x.line(c)
 	if err := c.x.lines[over].away(); err != nil {
 		return err
 	}
-	token, ok := c.x.expect(waiting{call: c, at: now, line: over}, why, free)
-	if !ok {
+	if !c.x.expect(c, sending{now, over}, hedge) {
 		return nil
 	}
-	if len(c.sent) >= mostOpen {
-		c.x.drop(c.sent[1])
-		c.sent = append(c.sent[:1], c.sent[2:]...)
-	}
-	if c.sent = append(c.sent, token); len(c.sent) == 1 {
-		c.began = over
-	}
-	if c.over = over; why == hedge {
-		c.hedges++
-	}
-	return c.x.lines[over].publish(c.subject, c.body, token)
+	return c.x.lines[over].publish(c.subject, c.body, c.token, len(c.sent)-1)
 }
 
 // wait waits for an answer, or until it is time to do something.
-func (c *call) wait(ctx context.Context, now time.Time) (a arrival, came bool, _ time.Time) {
+func (c *call) wait(ctx context.Context, now time.Time) (msg *nats.Msg, _ time.Time) {
 	next := c.sendAt
 	if c.hedgeAt.Before(next) {
 		next = c.hedgeAt
@@ -206,37 +189,26 @@ func (c *call) wait(ctx context.Context, now time.Time) (a arrival, came bool, _
 	}
 	c.timer.Reset(next.Sub(now))
 	select {
-	case a = <-c.answers:
-		came = true
+	case msg = <-c.answers:
 	case <-c.timer.C:
 	case <-ctx.Done():
 	}
-	return a, came, time.Now()
+	return msg, time.Now()
 }
 
-// look returns the error that an answer carries.
-func (c *call) look(a arrival, now time.Time) error {
-	if noResponders(a.msg) {
-		return wire.NoResponders(c.subject)
+// refusal returns the error that an answer carries.
+func refusal(subject string, msg *nats.Msg) error {
+	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" { // the NATS server itself says so
+		return wire.NoResponders(subject)
 	}
-	err := ReplyError(a.msg)
-	if err == nil {
-		c.delay.observe(a.at.Sub(c.x.begin), now.Sub(c.x.begin))
-		c.x.answered(a.line, c.began)
-	}
-	return err
-}
-
-// noResponders reports whether the NATS server itself answered that nobody answers this subject.
-func noResponders(msg *nats.Msg) bool {
-	return len(msg.Data) == 0 && msg.Header.Get("Status") == "503"
+	return ReplyError(msg)
 }
 
 // refused makes the next request go out after a pause. What was sent before may still be answered.
 func (c *call) refused(err error, now time.Time) {
 	c.note(err)
 	if errors.Is(err, nats.ErrNoResponders) || errors.Is(err, Overloaded) || errors.Is(err, QuotaExceeded) {
-		c.x.calm(now.Add(c.delay.get()))
+		c.x.calm(c, now)
 	}
 	if c.paused {
 		return
@@ -304,16 +276,4 @@ func (x *exchange) gaveUp(ctx context.Context, why error) error {
 		}
 	}
 	return wire.GaveUp(ctx, why)
-}
-
-// end releases what a call used.
-func (c *call) end() {
-	c.timer.Stop()
-	x := c.x
-	x.forget(c)
-	for len(c.answers) > 0 { // they came after the one that counts
-		<-c.answers
-	}
-	*c = call{answers: c.answers, timer: c.timer, sent: c.sent[:0]}
-	x.calls.Put(c)
 }

@@ -22,12 +22,13 @@ import (
 // fakeLine is a connection to generators that exist only in virtual time.
 type fakeLine struct {
 	x      *exchange
+	began  time.Time
 	lost   atomic.Bool
 	answer func(n int64) (reply *nats.Msg, after time.Duration) // to the n-th request of the line; nil: none comes
 
-	mu   sync.Mutex
-	sent []time.Duration // when requests came, since the client began
-	call *call           // which sent the last one
+	mu     sync.Mutex
+	sent   []time.Duration // when requests came
+	number int             // of the last one in its call
 }
 
 func (f *fakeLine) away() error {
@@ -40,15 +41,13 @@ func (f *fakeLine) away() error {
 func (f *fakeLine) lastError() error { return nil }
 func (f *fakeLine) end()             {}
 
-func (f *fakeLine) publish(_ string, _ []byte, token uint64) error {
+func (f *fakeLine) publish(_ string, _ []byte, token uint64, number int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.sent = append(f.sent, time.Since(f.x.begin))
-	f.x.mu.Lock()
-	f.call = f.x.open[token].call
-	f.x.mu.Unlock()
+	f.sent = append(f.sent, time.Since(f.began))
+	f.number = number
 	if reply, after := f.answer(int64(len(f.sent))); reply != nil {
-		time.AfterFunc(after, func() { f.x.receive(token, reply) })
+		time.AfterFunc(after, func() { f.x.receive(token, number, reply) })
 	}
 	return nil
 }
@@ -66,13 +65,13 @@ func (f *fakeLine) times() (ms []int64) {
 // faked returns a client with a fake line for each function. Answers take about a millisecond up to now.
 func faked(answers ...func(n int64) (*nats.Msg, time.Duration)) (*Client, []*fakeLine) {
 	c := newClient(nil)
-	c.x.delays.delay("leaf.segment.order", 1).ns.Store(int64(leastDelay))
+	c.x.small.delay = leastDelay
 	var lines []*fakeLine
 	for _, f := range answers {
-		l := &fakeLine{x: c.x, answer: f}
+		l := &fakeLine{x: c.x, began: time.Now(), answer: f}
 		lines, c.x.lines = append(lines, l), append(c.x.lines, l)
 	}
-	c.x.budget.tokens = mostTokens
+	c.x.small.tokens = mostTokens
 	return c, lines
 }
 
@@ -127,8 +126,8 @@ func TestPausesAfterRefusals(t *testing.T) {
 				t.Errorf("pause %d: %d ms", i, got)
 			}
 		}
-		quiet := underLock(c, func(x *exchange) time.Duration { return x.budget.quiet })
-		if c.Stats().Hedges != 0 || quiet < time.Second/2 {
+		quiet := underLock(c, func(x *exchange) time.Time { return x.small.quiet })
+		if c.Stats().Hedges != 0 || time.Until(quiet) < -time.Second/2 {
 			t.Errorf("%+v, quiet until %v", c.Stats(), quiet)
 		}
 	})
@@ -145,7 +144,7 @@ func TestHedgesHaveABudget(t *testing.T) {
 		})
 		const calls = 10_000
 		for range calls {
-			c.x.delays.delay("leaf.segment.order", 1).ns.Store(int64(leastDelay)) // which would follow the answers
+			underLock(c, func(x *exchange) bool { x.small.delay = leastDelay; return true }) // which would follow the answers
 			if _, err := takeWithin(t, c, 5*time.Second); err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +169,7 @@ func TestWhatHedgesCost(t *testing.T) {
 				t.Errorf("%v, %v", took, err)
 			}
 			time.Sleep(5 * time.Second)
-			tokens := underLock(c, func(x *exchange) int { return x.budget.tokens })
+			tokens := underLock(c, func(x *exchange) int { return x.small.tokens })
 			if paid := mostTokens - tokens; paid != min(cost, int(c.Stats().Hedges))*tokensForHedge {
 				t.Errorf("the first answer came after %v: %d hedges cost %d", took, c.Stats().Hedges, paid)
 			}
@@ -189,8 +188,8 @@ func TestFrozenGenerator(t *testing.T) {
 		var lines []*fakeLine
 		c, lines = faked(func(int64) (*nats.Msg, time.Duration) {
 			took := time.Duration(random.Int64N(int64(2*time.Millisecond))) + 200*time.Microsecond
-			isLast := len(lines[0].call.sent) == 13
-			if now := time.Since(c.x.begin); now < thaw && random.IntN(3) == 0 && !isLast {
+			isLast := lines[0].number == 12
+			if now := time.Since(lines[0].began); now < thaw && random.IntN(3) == 0 && !isLast {
 				return one, thaw - now + took
 			}
 			return one, took
@@ -244,30 +243,30 @@ func TestFrozenServer(t *testing.T) {
 
 // The delay follows the answers: it is where one in 1,000 is late. Calls that wait at the same time raise it once.
 func TestDelay(t *testing.T) {
-	d := new(delay)
-	now := time.Duration(0)
+	b := &newExchange().small
+	now := time.Now()
 	for range 20_000 {
-		d.observe(now, now+time.Millisecond)
+		b.observe(now, now.Add(time.Millisecond))
 	}
-	if d.get() != leastDelay {
-		t.Errorf("%v after answers in 1 ms", d.get())
+	if b.delay != leastDelay {
+		t.Errorf("%v after answers in 1 ms", b.delay)
 	}
 	for range 1000 {
-		d.observe(now, now+900*time.Millisecond)
+		b.observe(now, now.Add(900*time.Millisecond))
 	}
-	if want := leastDelay * (delayUp + 1) / delayUp; d.get() != want {
-		t.Errorf("%v after an outage, want %v", d.get(), want)
+	if want := leastDelay * (delayUp + 1) / delayUp; b.delay != want {
+		t.Errorf("%v after an outage, want %v", b.delay, want)
 	}
 	for i := range 1_000_000 {
-		now += time.Second
+		now = now.Add(time.Second)
 		took := 2 * time.Millisecond
 		if i%1000 < 2 {
 			took = 50 * time.Millisecond
 		}
-		d.observe(now, now+took)
+		b.observe(now, now.Add(took))
 	}
-	if d.get() < 30*time.Millisecond || d.get() > 70*time.Millisecond {
-		t.Errorf("%v if 2 in 1,000 take 50 ms", d.get())
+	if b.delay < 30*time.Millisecond || b.delay > 70*time.Millisecond {
+		t.Errorf("%v if 2 in 1,000 take 50 ms", b.delay)
 	}
 }
 
@@ -276,7 +275,7 @@ func TestFirstAnswerCounts(t *testing.T) {
 	t.Parallel()
 	for late := range 3 {
 		u := newUnderTest(t, hedged, Timeout(time.Hour))
-		u.x.delays.delay("leaf.segment.order", 1).ns.Store(int64(leastDelay))
+		underLock(u.Client, func(x *exchange) bool { x.small.delay = leastDelay; return true })
 		slow := u.next(t.Context(), "order", 1)
 		asked := []*nats.Msg{u.request(1), u.request(1), u.request(1)}
 		respond(t, asked[late], strconv.Itoa(late+1))
@@ -310,10 +309,7 @@ func TestLateAnswersServeNobody(t *testing.T) {
 		}
 	})
 	for n := range int64(400) {
-		u.x.mu.Lock()
-		u.x.budget.tokens = mostTokens
-		u.x.mu.Unlock()
-		u.x.delays.delay("leaf.segment.order", n+2).ns.Store(int64(time.Millisecond))
+		underLock(u.Client, func(x *exchange) bool { x.small.tokens, x.small.delay = mostTokens, time.Millisecond; return true })
 		if ranges, err := u.Take(t.Context(), "order", n+2); err != nil {
 			t.Fatalf("%d IDs: %v, %v", n+2, ranges, err)
 		}
@@ -324,7 +320,7 @@ func TestLateAnswersServeNobody(t *testing.T) {
 func TestNextDoesNotWaitForALostAnswer(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t, hedged, Timeout(time.Hour))
-	u.x.budget.tokens = -1 << 30 // the lost one is not asked for again
+	u.x.small.tokens = -1 << 30 // the lost one is not asked for again
 	lost := u.next(far(t), "order", 1)
 	held := u.request(1)
 	for id := range int64(5) {

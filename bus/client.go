@@ -25,9 +25,7 @@ type Client struct {
 
 	tagGroups, flakeGroups groups // of Next
 
-	// Of Connect:
-	owned []*nats.Conn
-	apart func() // ends the look at where the connections are; nil: there is one
+	owned []*nats.Conn // by Connect
 }
 
 // Option changes how a [Client] works.
@@ -90,7 +88,7 @@ func newClient(opts []Option, conns ...*nats.Conn) *Client {
 	for _, o := range opts {
 		o(c)
 	}
-	runtime.AddCleanup(c, (*exchange).end, c.x)
+	runtime.AddCleanup(c, (*exchange).close, c.x)
 	return c
 }
 

@@ -3,11 +3,14 @@ package bus
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // apartAfter is how often a client looks whether its two connections have come to the same server.
@@ -37,7 +40,7 @@ func ConnectWith(urls []string, connection []nats.Option, opts ...Option) (*Clie
 	c := newClient(opts, conns...)
 	c.owned = conns
 	if len(conns) == 2 {
-		c.apart = keepApart(conns[0], conns[1])
+		go keepApart(conns[0], conns[1])
 	}
 	return c, nil
 }
@@ -73,22 +76,19 @@ func connectElsewhere(first *nats.Conn, opts []nats.Option) *nats.Conn {
 	return nc
 }
 
-// keepApart moves the second connection to another server when both have come to the same one. stop ends that.
-func keepApart(first, second *nats.Conn) (stop func()) {
-	ended := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case <-ended:
-				return
-			case <-time.After(apartAfter):
-			}
-			if id := first.ConnectedServerId(); id != "" && id == second.ConnectedServerId() {
-				_ = second.ForceReconnect()
-			}
+// keepApart moves the second connection to another server when both have come to the same one.
+func keepApart(first, second *nats.Conn) {
+	closed := second.StatusChanged(nats.CLOSED)
+	for {
+		select {
+		case <-closed:
+			return
+		case <-time.After(apartAfter):
 		}
-	}()
-	return sync.OnceFunc(func() { close(ended) })
+		if id := first.ConnectedServerId(); id != "" && id == second.ConnectedServerId() {
+			_ = second.ForceReconnect()
+		}
+	}
 }
 
 // Close ends the connections that [Connect] made. Calls that wait get [nats.ErrConnectionClosed]. A client of
@@ -100,8 +100,62 @@ func (c *Client) Close() error {
 	for _, nc := range c.owned {
 		nc.Close()
 	}
-	if c.apart != nil {
-		c.apart()
-	}
 	return nil
+}
+
+// line is a connection, and the subscription on which its answers arrive. nats.go has such a subscription, too, but it
+// takes one answer to a request that it sent once.
+type line struct {
+	nc *nats.Conn
+	x  *exchange
+
+	mu    sync.Mutex
+	sub   *nats.Subscription // made before the first request
+	inbox string             // begins the subjects of answers: the token of a call, and the number of a request follow
+}
+
+func (l *line) publish(subject string, body []byte, token uint64, number int) error {
+	inbox, err := l.listen()
+	if err != nil {
+		return err
+	}
+	reply := append(make([]byte, 0, 64), inbox...)
+	reply = strconv.AppendUint(reply, token, 36)
+	reply = strconv.AppendInt(append(reply, '-'), int64(number), 10)
+	return l.nc.PublishRequest(subject, string(reply), body)
+}
+
+func (l *line) listen() (inbox string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sub == nil {
+		l.inbox = l.nc.NewInbox() + "."
+		l.sub, err = l.nc.Subscribe(l.inbox+"*", l.receive)
+	}
+	return l.inbox, err
+}
+
+func (l *line) receive(msg *nats.Msg) {
+	token, number, _ := strings.Cut(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], "-")
+	t, err := strconv.ParseUint(token, 36, 64)
+	if n, bad := strconv.Atoi(number); err == nil && bad == nil {
+		l.x.receive(t, n, msg)
+	}
+}
+
+func (l *line) away() error {
+	if l.nc.IsClosed() {
+		return nats.ErrConnectionClosed
+	}
+	return wire.Away(l.nc)
+}
+
+func (l *line) lastError() error { return l.nc.LastError() }
+
+func (l *line) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sub != nil {
+		_ = l.sub.Unsubscribe()
+	}
 }

@@ -20,8 +20,6 @@ type Decoded struct {
 
 // Decode returns the time, worker and sequence of a snowflake.
 func (c *Client) Decode(ctx context.Context, id int64) (Decoded, error) {
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
 	var d Decoded
 	msg, err := c.ask(ctx, request{subject: wire.SubjectDecode, body: strconv.AppendInt(nil, id, 10)})
 	if err != nil {

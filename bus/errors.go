@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
+
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Reason is the stable word of an error, for programs. It is an error itself, so
@@ -66,8 +66,8 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 
 // ReplyError returns the error that a reply carries: an *[Error], or nil.
 func ReplyError(msg *nats.Msg) error {
-	code := msg.Header.Get(micro.ErrorCodeHeader)
-	text := msg.Header.Get(micro.ErrorHeader)
+	code := msg.Header.Get(wire.HeaderErrorCode)
+	text := msg.Header.Get(wire.HeaderError)
 	if code == "" && text == "" {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -59,7 +60,7 @@ func (s *source) some(ctx context.Context, n int64, r request) (ranges []Range, 
 
 // take returns n IDs from one request.
 func (s *source) take(ctx context.Context, n int64, r request) ([]Range, error) {
-	r.subject, r.count = s.subject, n
+	r.subject, r.count, r.body = s.subject, n, strconv.AppendInt(nil, n, 10)
 	msg, err := s.c.ask(ctx, r)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // Bounds of [Client.Ranges] and the like.
@@ -80,8 +79,9 @@ func newBulk(s *source, n int64, opts []BulkOption) bulk {
 
 // answer is a batch, or the error in its place.
 type answer struct {
-	ranges []Range
-	err    error
+	ranges  []Range
+	missing int64 // IDs, if a batch was too large for one request. Others ask for them
+	err     error
 }
 
 func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
@@ -100,28 +100,26 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 		defer cancel()
 		left := b.n               // not requested yet
 		var queue []<-chan answer // in the order of their requests, in which they are used
-		// One request at a time: for a strict tag, and for each tag until an answer says its order.
-		single := b.from.subject != wire.SubjectSnowflake
-		fill := func() {
-			for left > 0 && len(queue) < b.parallel && (!single || len(queue) == 0) {
-				n, whole := min(b.batch, left), !single
+		fetch := func(most int) {
+			for left > 0 && len(queue) < most {
+				n := min(b.batch, left)
 				left -= n
 				reply := make(chan answer, 1)
 				queue = append(queue, reply)
-				requests.Go(func() { reply <- b.take(ctx, n, whole) })
+				requests.Go(func() {
+					ranges, err := b.from.some(ctx, n, request{})
+					reply <- answer{ranges, n - idspace.Total(ranges), err}
+				})
 			}
 		}
-		for used := int64(0); used < b.n; {
-			fill()
+		most := 1 // at a time: for a strict tag, and until an answer says the order of the tag
+		for fetch(most); len(queue) > 0; fetch(most) {
 			a := <-queue[0]
 			queue = queue[1:]
-			got := idspace.Total(a.ranges)
-			if single {
-				left = b.n - used - got // there may be fewer in one answer than in a batch
-				single = a.err != nil || b.from.strict.Load()
-			}
-			if !single {
-				fill()
+			left += a.missing
+			if a.err == nil && !b.from.strict.Load() {
+				most = b.parallel
+				fetch(most)
 			}
 			for _, r := range a.ranges {
 				if !yield(r, nil) {
@@ -132,21 +130,6 @@ func (b bulk) ranges(ctx context.Context) iter.Seq2[Range, error] {
 				yield(Range{}, a.err)
 				return
 			}
-			used += got
-		}
-	}
-}
-
-// take fetches n IDs. If n are too many for one request, it sends several for the whole batch, or
-// returns fewer IDs.
-func (b bulk) take(ctx context.Context, n int64, whole bool) (a answer) {
-	ctx, cancel := b.from.c.bound(ctx)
-	defer cancel()
-	for {
-		more, err := b.from.some(ctx, n, request{unhedged: true}) // an import can wait, and its batches are large
-		a.ranges, a.err = append(a.ranges, more...), err
-		if n -= idspace.Total(more); n == 0 || err != nil || !whole {
-			return a
 		}
 	}
 }

@@ -58,6 +58,12 @@ const (
 	JSONType = "application/json"
 )
 
+// The headers of an error, as package micro of nats.go sends them. A client does not need that package.
+const (
+	HeaderErrorCode = "Nats-Service-Error-Code"
+	HeaderError     = "Nats-Service-Error"
+)
+
 // HeaderStarted of a node event is the time when its process started.
 const HeaderStarted = "Leaf-Started"
 
