@@ -37,6 +37,8 @@ type Config struct {
 	Open func(context.Context) error
 	// EndLoss ends a loss of all tags: [allocator.Records.Err] no longer matches [allocator.ErrTagsLost].
 	EndLoss func(context.Context) error
+	// Address is where others reach the NATS server of Conn. Default: where Conn reaches it.
+	Address func() string
 	// NATSErr says why the NATS server that runs in this process does not keep its part of the
 	// installation's state; nil: it does. It must not block. Default: always nil.
 	NATSErr func() error
@@ -107,6 +109,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Unwritable == nil {
 		c.Unwritable = func() error { return nil }
+	}
+	if c.Address == nil {
+		c.Address = c.Conn.ConnectedUrlRedacted
 	}
 	if c.NATSErr == nil {
 		c.NATSErr = func() error { return nil }

@@ -163,7 +163,7 @@ func (g *Generator) forOperators(counts *counts, embedded bool) (tags *tagAdmin)
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	node := g.cfg.Node
 	msg := outbox.NewEvent("node."+what, node, node, events.Node{
-		Node: node, Version: wire.Version(), Address: g.cfg.Conn.ConnectedUrlRedacted(), Config: g.cfg.Describe})
+		Node: node, Version: wire.Version(), Address: g.cfg.Address(), Config: g.cfg.Describe})
 	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
 	return msg
 }

@@ -117,7 +117,7 @@ func (s *state) whole() admin.State {
 	failing, totals, flakes := s.alloc.Failing(), s.alloc.Totals(endingTags), s.flakes.State()
 	lost, nodes := s.lost(now)
 	is := admin.State{
-		Node: s.cfg.Node, Version: wire.Version(), Address: s.cfg.Conn.ConnectedUrlRedacted(),
+		Node: s.cfg.Node, Version: wire.Version(), Address: s.cfg.Address(),
 		Server: s.cfg.Conn.ConnectedServerName(), Host: s.host, Embedded: s.embedded, HTTP: s.cfg.Describe["http"],
 		Started: s.made.UTC().Truncate(time.Millisecond), Clock: admin.Clock{UnixMS: s.cfg.Snowflake.Clock().Wall},
 		Readiness: s.readiness(),

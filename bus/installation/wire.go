@@ -55,6 +55,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 		return cfg, err
 	}
 	cfg.Conn, cfg.JS, cfg.Log = c.State.Conn, c.State.JS, c.State.Log
+	cfg.Address = c.State.Conn.ConnectedUrlRedacted
 	cfg.Node, cfg.Index, cfg.LoadAhead = c.Folder.Node, c.Folder.Index, true
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
 	cfg.Witness = m.known
@@ -71,6 +72,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	}
 	if c.Server != nil {
 		cfg.Checks["disk.low"] = func(context.Context) error { return c.Server.LowRoom() }
+		cfg.Address = c.Server.ClientURL // Conn is one within the process, without TLS
 		cfg.NATSErr, cfg.Routes = c.Server.Health, c.Server.Routes
 	}
 	cfg.RegistryKind = m.want.Registry

@@ -50,7 +50,8 @@ example before you restart it. docs/operate.md says what it cannot know.`,
 		return d.conclude(cmd)
 	}
 	fs := cmd.Flags()
-	cli.Number(fs, &wait, "wait", 0, 1, math.MaxInt64, "wait until any one machine may stop, for at most this `TIME`: --wait=30m")
+	cli.Number(fs, &wait, "wait", 0, 1, math.MaxInt64,
+		"wait until any one machine may stop, for at most this `TIME`: --wait=30m")
 	fs.Lookup("wait").NoOptDefVal = "5m0s"
 	d.Register(cmd)
 	d.OwnInboxes(fs)

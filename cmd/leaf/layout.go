@@ -111,9 +111,9 @@ func (f *layoutFlags) layout() (snowflake.Layout, error) {
 	if !slices.Contains(snowflake.Units(), f.unit) {
 		return snowflake.Layout{}, cli.Usagef("--time-unit is %v: want 1ms, 10ms, 100ms or 1s", f.unit)
 	}
-	sequence := cmp.Or(f.sequenceBits, min(snowflake.DefaultSequenceBits, f.idBits-f.workerBits-timeBits(f.unit)))
-	l := snowflake.Layout{Epoch: f.epoch, TimeBits: f.idBits - f.workerBits - sequence, WorkerBits: f.workerBits,
-		SequenceBits: sequence}.In(f.unit)
+	f.sequenceBits = cmp.Or(f.sequenceBits, min(snowflake.DefaultSequenceBits, f.idBits-f.workerBits-timeBits(f.unit)))
+	l := snowflake.Layout{Epoch: f.epoch, TimeBits: f.idBits - f.workerBits - f.sequenceBits, WorkerBits: f.workerBits,
+		SequenceBits: f.sequenceBits}.In(f.unit)
 	if err := l.Validate(); err != nil {
 		return l, cli.Usagef("--id-bits, --worker-bits, --sequence-bits, --time-unit and --epoch: %w", err)
 	}

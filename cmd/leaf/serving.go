@@ -74,14 +74,14 @@ func (s *serving) prepare() (err error) {
 	if err := errors.Join(err, s.check()); err != nil {
 		return err
 	}
-	if s.cert, err = newReread("the certificate of HTTP", s.http.certificate); err != nil {
+	if s.log, err = cli.NewLogger(s.cmd.ErrOrStderr(), s.logLevel, s.logFormat); err != nil {
 		return err
 	}
-	if s.tokens, err = newReread("the tokens of HTTP", s.http.tokens); err != nil {
+	if s.cert, err = newReread(s.log, "the certificate of HTTP", s.http.certificate); err != nil {
 		return err
 	}
+	s.tokens, err = newReread(s.log, "the tokens of HTTP", s.http.tokens)
 	s.config.Describe = cli.Describe(flags)
-	s.log, err = cli.NewLogger(s.cmd.ErrOrStderr(), s.logLevel, s.logFormat)
 	return err
 }
 
@@ -132,15 +132,14 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	if err != nil {
 		return err
 	}
-	nc, face, mode := s.owned.State.Conn, "off", "joined"
-	address := nc.ConnectedUrlRedacted
+	face, mode := "off", "joined"
 	if s.embed {
-		address, mode = s.owned.Server.ClientURL, "embedded"
+		mode = "embedded"
 	}
 	var g *generator.Generator
 	config.Ready = func() {
 		fmt.Fprintf(s.cmd.OutOrStdout(), "leaf ready nats=%s http=%s node=%s data=%s mode=%s%s\n",
-			address(), face, config.Node, word(s.owned.Folder.Path), mode, waitsFor(g.Readiness()))
+			config.Address(), face, config.Node, word(s.owned.Folder.Path), mode, waitsFor(g.Readiness()))
 		if err := s.supervisor.notify("READY=1"); err != nil {
 			s.log.Error(err.Error())
 		}
@@ -156,14 +155,10 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	g = generator.New(config)
 	server := gateway.New(gateway.Config{
 		Listener: s.listener, TLS: s.tlsConfig(), Tokens: s.tokens.get, Generator: g, Metrics: metrics,
-		Conn: nc, JS: s.owned.State.JS, Log: s.log, DrainTimeout: s.config.DrainTimeout, Dead: s.dead,
+		Conn: s.owned.State.Conn, JS: s.owned.State.JS, Log: s.log, DrainTimeout: s.config.DrainTimeout, Dead: s.dead,
 	})
 	face = server.URL()
-	follow := func(run func(context.Context, *slog.Logger)) func(context.Context) error {
-		return func(ctx context.Context) error { run(ctx, s.log); return nil }
-	}
-	return together(ctx, stop,
-		s.awaitRestart, s.reloadNATS, watch, g.Run, server.Run, follow(s.tokens.run), follow(s.cert.run))
+	return together(ctx, stop, s.awaitRestart, s.reloadNATS, watch, g.Run, server.Run, s.tokens.run, s.cert.run)
 }
 
 // tlsConfig is that of HTTP; nil: no TLS.
