@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/idspace"
 )
@@ -22,7 +23,7 @@ type Source struct {
 	Workers func(context.Context, admin.WorkersRequest) (admin.WorkersPage, error)
 	States  func(context.Context) ([]admin.State, error)
 	// Reveal is for IDs of opaque tags: it needs the right to use leaf.admin.tags.reveal.
-	Reveal func(context.Context, admin.RevealRequest) (admin.Revealed, error)
+	Reveal func(ctx context.Context, tag string, ids ...bus.ID) ([]bus.ID, error)
 
 	lag time.Duration // of tests; 0: replicaLag
 }
@@ -127,9 +128,7 @@ func (a *auditor) readEvents(ctx context.Context, tag string) error {
 			t.damaged = append(t.damaged, damaged(tag, c.message, problem))
 			return
 		}
-		if t.claims = append(t.claims, c); len(t.claims) == 1 {
-			t.since = c.time()
-		}
+		t.claims = append(t.claims, c)
 		if a.report.Events++; a.report.Events == 1 {
 			a.report.Since = c.time()
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -81,14 +82,7 @@ func damaged(tag string, message uint64, err error) Contradiction {
 func readClaims(
 	ctx context.Context, js jetstream.JetStream, tag string, f func(tag string, c claim, problem error, left uint64),
 ) error {
-	tags, nodes := make(map[string]string), make(map[string]string)
-	once := func(known map[string]string, name string) string { // one copy of a name, not one for each event
-		if _, ok := known[name]; !ok {
-			name = strings.Clone(name)
-			known[name] = name
-		}
-		return known[name]
-	}
+	once := func(name string) string { return unique.Make(name).Value() } // one copy, not one for each event
 	read := func(msg jetstream.Msg, message, left uint64) {
 		name := strings.TrimPrefix(msg.Subject(), wire.RefillSubject)
 		if idspace.CheckTag(name) != nil {
@@ -100,12 +94,12 @@ func readClaims(
 			err = fmt.Errorf("it is no refill event of %s", name)
 		}
 		if err != nil {
-			f(once(tags, name), claim{message: message}, err, left)
+			f(once(name), claim{message: message}, err, left)
 			return
 		}
-		f(once(tags, name), claim{
+		f(once(name), claim{
 			Range: bus.Range{First: e.First, Last: e.Last}, at: event.Time.UnixNano(), message: message,
-			node: once(nodes, e.Node), cause: once(nodes, e.Cause),
+			node: once(e.Node), cause: once(e.Cause),
 		}, nil, left)
 	}
 	return stream.Read(ctx, js, events.Stream, wire.RefillSubject+cmp.Or(tag, ">"), jetstream.DeliverAllPolicy, read)

@@ -55,7 +55,7 @@ func newHistory(random *rand.Rand, tag string, id *int) *history {
 		h.end = 1 + random.Int64N(h.end) // put back
 		h.last = nil
 	case random.IntN(4) == 0:
-		h.last = nil // of an older version
+		h.last = nil // it was written again by hand
 	}
 	return h
 }

@@ -42,7 +42,7 @@ func TestMutations(t *testing.T) {
 			"if h != nil && h.over && ms >= h.until {", "if false {"}},
 		{"a release of an earlier holder ends the tenure of the next one", "TestWorkerTrail", mutate.Edit{"worker.go",
 			"case h.over || w.replaced(h, e.ReservedUntilMS):", "case h.over:"}},
-		{"two generators may hold a worker at once", "TestWorkerTrail", mutate.Edit{"tenure.go",
+		{"two generators may hold a worker at once", "TestWorkerTrail", mutate.Edit{"worker.go",
 			"return max(t.start(), o.start()) < min(t.until, o.until) &&", "return max(t.start(), o.start()) < min(t.from, o.from) &&"}},
 		{"the end of all claims counts as claimed", "TestTakenIsCompared", mutate.Edit{"taken.go",
 			"		if r.Last < end {\n			continue", "		if r.Last <= end {\n			continue"}},

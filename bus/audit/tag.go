@@ -4,23 +4,24 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/leafbus/leafbus/bus"
 )
 
 // tagTrail is what the events and the record say of a tag.
 type tagTrail struct {
-	claims  []claim // of its refill events, in the order of the stream
-	since   time.Time
+	claims  []claim         // of its refill events, in the order of the stream
 	damaged []Contradiction // events that cannot be read
 	record  Record
 }
 
 // audit compares the events with the tag's record, which was read later.
 func (t *tagTrail) audit(tag string) TagAudit {
-	a := TagAudit{Record: t.record, Since: t.since, Contradictions: []Contradiction{}}
+	a := TagAudit{Record: t.record, Contradictions: []Contradiction{}}
 	a.Tag = tag
+	if len(t.claims) > 0 {
+		a.Since = t.claims[0].time()
+	}
 	a.contradict(t.damaged...)
 	claims := sorted(t.claims, nil)
 	a.count(claims)

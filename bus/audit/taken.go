@@ -165,11 +165,11 @@ func (a *auditor) reveal(ctx context.Context, tag string, domain opaque.Domain, 
 		}
 	}
 	for batch := range slices.Chunk(ids, admin.MostRevealed) {
-		revealed, err := a.Reveal(ctx, admin.RevealRequest{Tag: tag, IDs: batch})
+		revealed, err := a.Reveal(ctx, tag, batch...)
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range revealed.Numbers {
+		for _, n := range revealed {
 			numbers.Add(bus.Range{First: int64(n), Last: int64(n)})
 		}
 	}

@@ -103,24 +103,21 @@ func TestTakenOfAnOpaqueTag(t *testing.T) {
 	e := newEvidence(t)
 	e.records["gift"] = Record{End: 9, Opaque: "53"}
 	source, taken := e.source(), new(Taken)
-	source.Reveal = func(_ context.Context, req admin.RevealRequest) (admin.Revealed, error) {
-		if len(req.IDs) > admin.MostRevealed {
-			t.Errorf("%d IDs in one request", len(req.IDs))
+	source.Reveal = func(_ context.Context, _ string, ids ...bus.ID) (numbers []bus.ID, err error) {
+		if len(ids) > admin.MostRevealed {
+			t.Errorf("%d IDs in one request", len(ids))
 		}
-		revealed := admin.Revealed{Tag: req.Tag}
-		for _, id := range req.IDs {
-			revealed.Numbers = append(revealed.Numbers, id-1000)
+		for _, id := range ids {
+			numbers = append(numbers, id-1000)
 		}
-		return revealed, nil
+		return numbers, nil
 	}
 	taken.Add("gift", bus.Range{First: 1001, Last: 1010}, bus.Range{First: 1001, Last: 1001}, bus.Range{First: 1 << 53, Last: 1 << 53})
 	report, err := Run(t.Context(), source, Options{Taken: taken})
 	if err != nil || *report.Taken != (TakenReport{IDs: 11, Repeated: 1, Unclaimed: 3}) {
 		t.Errorf("%+v, %v", report.Taken, err)
 	}
-	source.Reveal = func(context.Context, admin.RevealRequest) (admin.Revealed, error) {
-		return admin.Revealed{}, bus.BadRequest
-	}
+	source.Reveal = func(context.Context, string, ...bus.ID) ([]bus.ID, error) { return nil, bus.BadRequest }
 	if _, err := Run(t.Context(), source, Options{Taken: taken}); !errors.Is(err, bus.BadRequest) {
 		t.Errorf("IDs that cannot be revealed are compared: %v", err)
 	}

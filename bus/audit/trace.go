@@ -87,11 +87,11 @@ func TraceTag(ctx context.Context, from Source, tag string, id int64) (Trace, er
 		return t, err
 	}
 	if r.Opaque != "" {
-		revealed, err := from.Reveal(ctx, admin.RevealRequest{Tag: tag, IDs: []bus.ID{t.ID}})
+		revealed, err := from.Reveal(ctx, tag, t.ID)
 		if err != nil {
 			return t, err
 		}
-		t.Number = revealed.Numbers[0]
+		t.Number = revealed[0]
 		id = int64(t.Number) // all claims are of numbers
 	}
 	if len(claims) > 0 {
@@ -119,7 +119,7 @@ func (t *Trace) judge(r Record, id int64, older bool) error {
 		t.Outcome = Claimed
 		t.Message = fmt.Sprintf("claimed %d times, which must not be: `leaf audit %s` says more", len(t.Claims), t.Tag)
 	case len(t.Claims) == 1:
-		t.Outcome, t.Message = Claimed, t.Claims[0].describe(r.Order)
+		t.Outcome, t.Message = Claimed, "claimed by "+t.Claims[0].Node
 		if r.Problem == "" && id >= int64(r.End) {
 			t.Message += fmt.Sprintf("; but by its record all claims end below %d: `leaf audit %s` says more",
 				max(r.End, 1), t.Tag)
@@ -138,19 +138,6 @@ func (t *Trace) judge(r Record, id int64, older bool) error {
 			"it was lost as a gap, an operator skipped it, or its event was lost"
 	}
 	return nil
-}
-
-// describe is a claim of a range of a tag of this order, for people.
-func (c TracedClaim) describe(order string) string {
-	cause := "its cause is no longer recorded: only the tag's record has this claim"
-	switch {
-	case !c.Record:
-		cause = "cause " + c.Cause
-	case order == idspace.OrderStrict:
-		cause = "the last claim of this strict tag"
-	}
-	at := c.Time.Format(time.RFC3339Nano)
-	return fmt.Sprintf("claimed by %s at %s in %d to %d, %s", c.Node, at, c.First, c.Last, cause)
 }
 
 // TraceSnowflake returns which generator held the worker of a snowflake at its time. It takes a second longer for an ID

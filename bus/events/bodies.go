@@ -120,14 +120,14 @@ type (
 		Registry string `json:"registry"` // kv or zookeeper
 		// FromMS and AfterMS are only in leaf.worker.acquired. The holder issues no ID with a time before FromMS; 0:
 		// nobody held the worker before. AfterMS is the last report in the record that the holder replaced, of itself
-		// or of an earlier holder; 0: there was none. Older versions send neither.
+		// or of an earlier holder; 0: there was none.
 		FromMS  int64 `json:"from_ms,omitempty"`
 		AfterMS int64 `json:"after_ms,omitempty"`
-		// UntilMS is only in leaf.worker.lost: all IDs that Node issued have earlier times. Older versions do not send it.
+		// UntilMS is only in leaf.worker.lost: all IDs that Node issued have earlier times.
 		UntilMS         int64 `json:"until_ms,omitempty"`
 		ReservedUntilMS int64 `json:"reserved_until_ms"`
 		// Holder is only in leaf.worker.released, and only if Node released the worker of another generator for an
-		// operator: that generator. Older versions do not send it.
+		// operator: that generator.
 		Holder string `json:"holder,omitempty"`
 	}
 	// WorkerEnding is the body of the alert leaf.worker.ending: the layout has less than a
@@ -166,8 +166,7 @@ type (
 		Address string            `json:"address"` // of the NATS server
 		Config  map[string]string `json:"config"`  // flags of the program, without secrets
 		// Started is when the process started. It may have published other events before this one.
-		// It comes from the header Leaf-Started, and is zero where there is none.
-		Started time.Time `json:"-"`
+		Started time.Time `json:"started"`
 	}
 )
 

@@ -114,10 +114,6 @@ func Parse(subject string, header nats.Header, data []byte) (Event, error) {
 			return bad("its body is not that of %s: %w", what, err)
 		}
 	}
-	if node, ok := body.(Node); ok {
-		node.Started, _ = time.Parse(time.RFC3339Nano, header.Get(wire.HeaderStarted)) // older versions do not send it
-		body = node
-	}
 	return Event{
 		SpecVersion: header.Get(wire.HeaderSpec), ID: header.Get(wire.HeaderID), Source: header.Get(wire.HeaderSource),
 		Type: header.Get(wire.HeaderType), Key: tokens[3], Time: at, ContentType: header.Get(wire.HeaderContent),

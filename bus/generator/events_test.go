@@ -32,7 +32,7 @@ func TestEvents(t *testing.T) {
 		worker  = `{"node":"n","worker":7,"registry":"kv","reserved_until_ms":1700000000000}`
 		episode = `{"node":"n","worker":7,"episode":"`
 		record  = `{"node":"n","tag":"a.b","max_id":"7","step":10,"description":"x < y","updated":"1970-01-01T00:00:00Z"}`
-		process = `{"node":"n","version":"v1","address":"nats://h:4222","config":{"tag":"a"}}`
+		process = `{"node":"n","version":"v1","address":"nats://h:4222","config":{"tag":"a"},"started":"0001-01-01T00:00:00Z"}`
 	)
 	seen := make(map[string]bool)
 	for _, c := range []struct {

@@ -162,10 +162,8 @@ func (g *Generator) forOperators(counts *counts, embedded bool) (tags *tagAdmin)
 // nodeEvent is the event that this generator has started or stopped.
 func (g *Generator) nodeEvent(what string) *nats.Msg {
 	node := g.cfg.Node
-	msg := outbox.NewEvent("node."+what, node, node, events.Node{
-		Node: node, Version: wire.Version(), Address: g.cfg.Address(), Config: g.cfg.Describe})
-	msg.Header[wire.HeaderStarted] = []string{g.made.UTC().Format(time.RFC3339Nano)}
-	return msg
+	return outbox.NewEvent("node."+what, node, node, events.Node{Node: node, Version: wire.Version(),
+		Address: g.cfg.Address(), Config: g.cfg.Describe, Started: g.made.UTC()})
 }
 
 // Take returns n IDs of tag as leaf.segment.<tag> does, for the HTTP server in the generator's

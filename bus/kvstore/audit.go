@@ -25,11 +25,7 @@ func AuditSource(c *admin.Client, js jetstream.JetStream) audit.Source {
 	return audit.Source{
 		JS:      js,
 		Records: func(ctx context.Context, tag string, f func(audit.Record)) error { return readTags(ctx, js, tag, f) },
-		Workers: c.Workers, States: c.States,
-		Reveal: func(ctx context.Context, req admin.RevealRequest) (admin.Revealed, error) {
-			numbers, err := c.RevealIDs(ctx, req.Tag, req.IDs...)
-			return admin.Revealed{Tag: req.Tag, Numbers: numbers}, err
-		},
+		Workers: c.Workers, States: c.States, Reveal: c.RevealIDs,
 	}
 }
 

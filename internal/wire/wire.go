@@ -64,9 +64,6 @@ const (
 	HeaderError     = "Nats-Service-Error"
 )
 
-// HeaderStarted of a node event is the time when its process started.
-const HeaderStarted = "Leaf-Started"
-
 // HeaderKey is the ID of the key of an opaque tag, of which a generator sends numbers to another one.
 const HeaderKey = "Leaf-Key"
 
