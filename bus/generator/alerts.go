@@ -11,6 +11,7 @@ import (
 
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
+	"github.com/leafbus/leafbus/bus/internal/outbox"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -27,8 +28,8 @@ const (
 	clockOff = 500 * time.Millisecond
 )
 
-// alerts sees what is wrong at this generator now, in addition to the events of other parts. The loop of Run owns it, so
-// it has no lock.
+// alerts sees what is wrong at this generator now, in addition to the events of other parts. The loop of Run owns it,
+// so it has no lock.
 type alerts struct {
 	*base
 	findings   *findings
@@ -135,13 +136,14 @@ func (a *alerts) judge(now time.Time, c *condition) {
 		}
 		a.cfg.Log.Log(context.Background(), level, c.kind, "error", err, "fix", kinds[c.kind].do)
 		if c.alert != nil {
-			a.findings.publish(c.kind, node, c.alert(err, e.since))
+			a.findings.send(outbox.NewEvent(c.kind, node, node, c.alert(err, e.since)))
 		}
 	case ends:
 		a.cfg.Log.Info("it is over: "+c.kind, "node", node)
 		if c.alert != nil {
 			group, what, _ := strings.Cut(c.kind, ".")
-			a.findings.publish(group+".recovered", node, events.Recovered{Node: node, Episode: what})
+			over := events.Recovered{Node: node, Episode: what}
+			a.findings.send(outbox.NewEvent(group+".recovered", node, node, over))
 		}
 	}
 }

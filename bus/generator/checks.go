@@ -14,13 +14,11 @@ const checksEvery = 10 * time.Second
 // methods are safe for concurrent use.
 type checks struct {
 	looks map[string]func(context.Context) error // Config.Checks, and keysLost
-
-	mu    sync.Mutex
-	found map[string]error // by the kind
+	found sync.Map                               // the errors that the last looks found, by the kind
 }
 
 func newChecks(cfg *Config, keys peerKeys) *checks {
-	c := &checks{looks: make(map[string]func(context.Context) error), found: make(map[string]error)}
+	c := &checks{looks: make(map[string]func(context.Context) error)}
 	maps.Copy(c.looks, cfg.Checks)
 	c.looks[keysLost] = func(ctx context.Context) error { return keys.look(ctx, c.err(keysLost)) }
 	return c
@@ -46,17 +44,14 @@ func (c *checks) run(ctx context.Context) {
 func (c *checks) look(ctx context.Context, kind string) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	err := c.looks[kind](ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.found[kind] = err
+	c.found.Store(kind, c.looks[kind](ctx))
 }
 
 // err is what the last look of a kind found.
 func (c *checks) err(kind string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.found[kind]
+	found, _ := c.found.Load(kind)
+	err, _ := found.(error)
+	return err
 }
 
 // conditions are those that the checks find.

@@ -21,9 +21,8 @@ const (
 	confirmTimeout = heartbeatExpires + time.Second
 	// knowsTimeout bounds the wait until the generators that are heard say what they know.
 	knowsTimeout = 3 * time.Second
-	// maxAsking bounds the names that are asked for at the same time. Each takes a subscription. mostAnswers is how many
-	// answers may wait there; more are lost, and are asked for again.
-	maxAsking, mostAnswers = 16, 1024
+	// maxAsking bounds the names that are asked for at the same time. Each takes a subscription.
+	maxAsking = 16
 	// confirmAgain is the pause until peers are asked again.
 	confirmAgain = 250 * time.Millisecond
 	// maxHold is how long claims are kept back for one change by an operator: a few times the way to a far JetStream
@@ -200,12 +199,12 @@ func (x *exchange) poll(
 	ctx context.Context, wanted func(heartbeat) bool, send func(inbox string),
 	take func(data []byte) (run string, again bool, err error),
 ) (silent, unheard []string, err error) {
-	inbox, answers := x.cfg.Conn.NewInbox(), make(chan *nats.Msg, mostAnswers)
-	sub, err := x.cfg.Conn.ChanSubscribe(inbox, answers)
+	inbox := x.cfg.Conn.NewInbox()
+	answers, err := x.cfg.Conn.SubscribeSync(inbox)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer sub.Unsubscribe()
+	defer answers.Unsubscribe()
 	answered := make(map[string]bool) // by run
 	done := func() bool {
 		var here []heartbeat
@@ -223,21 +222,21 @@ func (x *exchange) poll(
 	}
 	for !done() && ctx.Err() == nil {
 		send(inbox)
-		late := time.After(confirmAgain)
-		for next := false; !next && !done(); {
-			select {
-			case msg := <-answers:
-				run, again, failed := take(msg.Data)
-				if failed != nil {
-					return silent, unheard, failed
-				}
-				if answered[run], next = true, again; again {
-					clear(answered)
-				}
-			case <-late:
-				next = true
-			case <-ctx.Done():
-				next = true
+		pause, cancel := context.WithTimeout(ctx, confirmAgain)
+		defer cancel()
+		for again := false; !again && !done(); {
+			msg, ended := answers.NextMsgWithContext(pause)
+			if ended != nil {
+				<-pause.Done() // if the connection is closed, that is not yet
+				break
+			}
+			var run string
+			var failed error
+			if run, again, failed = take(msg.Data); failed != nil {
+				return silent, unheard, failed
+			}
+			if answered[run] = true; again {
+				clear(answered)
 			}
 		}
 	}

@@ -72,26 +72,20 @@ var kinds = map[string]struct {
 		"and to free its worker leaf workers release N"},
 }
 
-// describe says how bad something is, and what it is.
+// describe says how bad something is, and what it is. The body is that of an alert, or an error.
 func describe(kind string, body any) (severity admin.Severity, text string) {
 	severity = kinds[kind].severity
 	switch b := body.(type) {
 	case error:
-		text = b.Error()
+		if text = b.Error(); kind == "node.stale" {
+			text = "it was cut off, and does not know which max_id operators have set since: " + text
+		}
 	case events.RefillFailed:
 		text = b.Error
 	case events.TagProblem:
 		text = b.Error
-	case events.RecordsUnavailable:
-		text = b.Error
-	case events.RegistryUnavailable:
-		text = b.Error
-	case events.NATSDegraded:
-		text = b.Cause
 	case events.Starved:
 		text = "memory has too few IDs, and no other generator has them"
-	case events.Stale:
-		text = "it was cut off, and does not know which max_id operators have set since: " + b.Error
 	case events.Ending:
 		text = fmt.Sprintf("80 %% of the IDs up to %d are reserved, and %d are left", b.Limit, b.Left)
 	case events.Regressed:

@@ -154,7 +154,7 @@ func (g *Generator) forOperators(counts *counts, embedded bool) (tags *tagAdmin)
 	}
 	g.admin = &administration{
 		base: g.base, counts: counts, passing: passing, requests: &g.requests, slots: make(chan struct{}, maxAdmin),
-		endpoints: endpoints(tags, losses, workers, &nodeAdmin{g.base}, g.state),
+		endpoints: endpoints(tags, losses, workers, g.state),
 	}
 	return tags
 }

@@ -271,7 +271,7 @@ func TestMutations(t *testing.T) {
 			"if id := routes[address]; id == \"\" || !heard[id] {", "if false {"}}},
 		{"a generator moves to another NATS server with requests under way", "TestSpread", []edit{{"spread.go",
 			"	if !until(ctx, func() bool { return left(s.segments, s.snowflakes) }) {\n		return\n	}\n", ""}, {"spread.go", "	s.requests.wait(accepted)\n", "	_ = accepted\n"}}},
-		{"two generators move at a time", "TestWhoMoves", []edit{{"spread.go", " || places[turn].run != s.group.self", ""}}},
+		{"two generators move at a time", "TestWhoMoves", []edit{{"spread.go", " || all[turn].ID != s.group.self", ""}}},
 		{"a generator moves to and fro", "TestEmptiest", []edit{{"spread.go", "least := load[own] - 1", "least := load[own]"}}},
 		{"generators that all use one NATS server do not say so", "TestCrowdedAlert", []edit{{"alerts.go",
 			"cmp.Or(cfg.NATSErr(), g.spreading.err(now))", "cfg.NATSErr()"}}},

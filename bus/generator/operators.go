@@ -12,7 +12,7 @@ import (
 )
 
 // endpoints are the requests of leaf.admin.
-func endpoints(t *tagAdmin, l *lossAdmin, w *workerAdmin, n *nodeAdmin, s *state) []adminEndpoint {
+func endpoints(t *tagAdmin, l *lossAdmin, w *workerAdmin, s *state) []adminEndpoint {
 	return []adminEndpoint{
 		endpoint(admin.SubjectTagsList, question, t.list),
 		endpoint(admin.SubjectTagsGet, question, t.get),
@@ -25,7 +25,7 @@ func endpoints(t *tagAdmin, l *lossAdmin, w *workerAdmin, n *nodeAdmin, s *state
 		endpoint(admin.SubjectTagsEndLoss, change, l.end),
 		endpoint(admin.SubjectWorkersList, question, w.list),
 		endpoint(admin.SubjectWorkersRelease, change, w.release),
-		endpoint(admin.SubjectNodesForget, change, n.forget),
+		endpoint(admin.SubjectNodesForget, change, w.forget),
 		endpoint(admin.SubjectKnown, everyone, l.known),
 		endpoint(admin.SubjectBuffers, everyone, s.buffers),
 	}

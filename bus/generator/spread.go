@@ -49,12 +49,6 @@ func (n *NextServer) Pick(pool []nats.Server, _ nats.ServerInfo) (*nats.Server, 
 	return nil, 0
 }
 
-// place is which NATS server a generator uses.
-type place struct {
-	run, node, server string
-	stays             bool // it cannot move now
-}
-
 // spreading spreads the generators over the NATS servers of a cluster. nats.go chooses at random, so all may use one
 // server, and while that one hangs, every call fails. From the servers that most use, the generator with the lowest
 // run moves. It moves only to a server that has at least two generators fewer, so that none moves back.
@@ -74,27 +68,29 @@ type spreading struct {
 
 	// Owned by Run.
 	after   time.Duration // spreadAfter
-	places  []place
-	settled time.Time // since when they are the same
-	crowded time.Time // since when all use one server; zero: they do not
+	all     []heartbeat   // of the generators here, in the order of their runs
+	settled time.Time     // since when they are at the same servers
+	crowded time.Time     // since when all use one server; zero: they do not
 }
 
-// look notes where the generators are, in the order of their runs. It returns how many use each server if it is the
-// turn of this one to move. places is nil if this one is at no server of a cluster.
-func (s *spreading) look(now time.Time, places []place) (own string, load map[string]int) {
-	if !slices.Equal(places, s.places) {
-		s.places, s.settled = places, now
+// look notes where the generators are. It returns how many use each server if it is the turn of this one to move. all is
+// empty if this one is at no server of a cluster.
+func (s *spreading) look(now time.Time, all []heartbeat) (own string, load map[string]int) {
+	if !slices.EqualFunc(all, s.all, func(x, y heartbeat) bool {
+		return x.ID == y.ID && x.Server == y.Server && x.Stays == y.Stays
+	}) {
+		s.all, s.settled = all, now
 	}
-	if len(places) == 0 {
+	if len(all) == 0 {
 		s.crowded = time.Time{}
 		return "", nil
 	}
 	load = make(map[string]int)
-	for _, p := range places {
-		load[p.server]++
+	for _, b := range all {
+		load[b.Server]++
 	}
 	switch {
-	case len(load) != 1 || len(places) < 2:
+	case len(load) != 1 || len(all) < 2:
 		s.crowded = time.Time{}
 	case s.crowded.IsZero():
 		s.crowded = now
@@ -102,8 +98,8 @@ func (s *spreading) look(now time.Time, places []place) (own string, load map[st
 	most := slices.MinFunc(slices.Collect(maps.Keys(load)), func(x, y string) int {
 		return cmp.Or(load[y]-load[x], strings.Compare(x, y))
 	})
-	turn := slices.IndexFunc(places, func(p place) bool { return p.server == most && !p.stays })
-	if load[most] < 2 || turn < 0 || places[turn].run != s.group.self || now.Sub(s.settled) < s.after {
+	turn := slices.IndexFunc(all, func(b heartbeat) bool { return b.Server == most && !b.Stays })
+	if load[most] < 2 || turn < 0 || all[turn].ID != s.group.self || now.Sub(s.settled) < s.after {
 		return "", nil
 	}
 	return most, load
@@ -111,12 +107,12 @@ func (s *spreading) look(now time.Time, places []place) (own string, load map[st
 
 // err says that all generators have used one server for some time. Only the generator with the lowest run says it.
 func (s *spreading) err(now time.Time) error {
-	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.places[0].run != s.group.self {
+	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.all[0].ID != s.group.self {
 		return nil
 	}
-	nodes := make([]string, len(s.places))
-	for i, p := range s.places {
-		nodes[i] = p.node
+	nodes := make([]string, len(s.all))
+	for i, b := range s.all {
+		nodes[i] = b.Node
 	}
 	slices.Sort(nodes)
 	return fmt.Errorf("all generators use one NATS server, %s: %s. While it hangs, every call fails. "+
@@ -143,21 +139,20 @@ func (s *spreading) stays(now time.Time) bool {
 		s.segments.healthy() != nil || s.snowflakes.healthy() != nil
 }
 
-// here returns where the generators of this installation are, in the order of their runs; nil: this one is at no server
-// of a cluster, or does not serve.
-func (s *spreading) here(now time.Time) (places []place) {
+// here returns the generators of this installation that have a NATS server, in the order of their runs; nil: this one
+// is at no server of a cluster, or does not serve.
+func (s *spreading) here(now time.Time) []heartbeat {
 	own := s.cfg.Conn.ConnectedServerId()
 	if own == "" || s.cfg.Conn.ConnectedClusterName() == "" || !s.phase.serving.Load() {
 		return nil
 	}
-	places = []place{{s.group.self, s.cfg.Node, own, s.stays(now)}}
-	for _, b := range s.group.present(now) {
-		if b.Server != "" && b.Installation == s.membership.installation() {
-			places = append(places, place{b.ID, b.Node, b.Server, b.Stays})
-		}
-	}
-	slices.SortFunc(places, func(x, y place) int { return strings.Compare(x.run, y.run) })
-	return places
+	installation := s.membership.installation()
+	all := slices.DeleteFunc(s.group.present(now), func(b heartbeat) bool {
+		return b.Server == "" || b.Installation != installation
+	})
+	all = append(all, heartbeat{Node: s.cfg.Node, ID: s.group.self, Server: own, Stays: s.stays(now)})
+	slices.SortFunc(all, func(x, y heartbeat) int { return strings.Compare(x.ID, y.ID) })
+	return all
 }
 
 // step begins to move this generator to another NATS server, if it is its turn.

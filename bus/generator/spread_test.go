@@ -46,12 +46,12 @@ func TestWhoMoves(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				var places []place
+				var all []heartbeat
 				for p := range strings.FieldsSeq(row) {
-					places = append(places, place{p[:1], "node " + p[:1], p[1:2], p[2:] == "!"})
+					all = append(all, heartbeat{ID: p[:1], Node: "node " + p[:1], Server: p[1:2], Stays: p[2:] == "!"})
 				}
 				for end := now.Add(d); now.Before(end); now = now.Add(time.Second) {
-					own, load = s.look(now, places)
+					own, load = s.look(now, all)
 				}
 			}
 			if now = now.Add(-time.Second); (load != nil) != (self == c.moves) || load != nil && own != c.from {

@@ -20,8 +20,8 @@ const (
 	listTimeout = 3 * time.Second
 )
 
-// workerAdmin does what operators ask of workers. Its methods are safe for concurrent use. It has no lock, because it
-// remembers nothing.
+// workerAdmin does what operators ask of workers, and of generators that are lost. Its methods are safe for concurrent
+// use. It has no lock, because it remembers nothing.
 type workerAdmin struct {
 	*base
 	flakes   *flakes
@@ -152,4 +152,19 @@ func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int6
 		is.Node, is.Worker, is.Reported.Format(snowflake.TimeFormat), utc(now+wait).Format(snowflake.TimeFormat))
 	err.RetryAfter = time.Duration(wait) * time.Millisecond
 	return err
+}
+
+// forget makes all generators forget a lost one that is gone for good. One that is heard again is known again.
+func (w *workerAdmin) forget(_ context.Context, req admin.NodeName) (admin.NodeName, error) {
+	runs := func(b heartbeat) bool { return b.Node == req.Node }
+	switch {
+	case req.Node == w.cfg.Node || slices.ContainsFunc(w.group.present(time.Now()), runs):
+		return req, conflict("%s is running: stop it first (one that was killed counts as running for up to %v)", req.Node,
+			heartbeatExpires)
+	case !w.group.forget(time.Now(), req.Node):
+		return req, badRequest("no generator with the name %q is lost: `leaf nodes` shows those that are", req.Node)
+	}
+	w.cfg.Log.Warn("an operator says that a generator is gone for good", "node", req.Node)
+	w.heartbeats.send(heartbeat{Forgotten: req.Node})
+	return req, nil
 }
