@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -42,7 +40,7 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 	seen := max(known.End, known.Floor, t.alloc.Seen(s.Name), end)
 	if req.MaxID != nil {
 		seen = max(seen, int64(*req.MaxID))
-	} else if silent := t.silent(req.Without, s.Last.Node, last, highest); len(silent) > 0 {
+	} else if silent := t.group.unheard(append(req.Without, t.cfg.Node), s.Last.Node, last, highest); len(silent) > 0 {
 		return none, conflict("generator %s claimed IDs of %s and is not heard, so it may know of more: start it, "+
 			"or give --max-id above all IDs that your services got, or --without %s if its data folder is lost",
 			strings.Join(silent, ", "), s.Name, strings.Join(silent, ","))
@@ -59,14 +57,4 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 			return none, err
 		}
 	}
-}
-
-// silent returns those of these nodes that are not heard, and that are not in without.
-func (t *tagAdmin) silent(without []string, nodes ...string) []string {
-	expected := append([]string{"", t.cfg.Node}, without...)
-	for _, b := range t.group.present(time.Now()) {
-		expected = append(expected, b.Node)
-	}
-	slices.Sort(nodes)
-	return slices.DeleteFunc(slices.Compact(nodes), func(node string) bool { return slices.Contains(expected, node) })
 }

@@ -149,6 +149,17 @@ func (g *group) members(now time.Time) (here []heartbeat, silent []string) {
 	return here, silent
 }
 
+// unheard returns those of some nodes from which no peer is here, in order, but not those in without.
+func (g *group) unheard(without []string, nodes ...string) []string {
+	for _, b := range g.present(time.Now()) {
+		without = append(without, b.Node)
+	}
+	slices.Sort(nodes)
+	return slices.DeleteFunc(slices.Compact(nodes), func(node string) bool {
+		return node == "" || slices.Contains(without, node)
+	})
+}
+
 // present returns the peers' last heartbeats, in the order of nodes.
 func (g *group) present(now time.Time) []heartbeat {
 	here, _ := g.members(now)

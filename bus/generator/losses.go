@@ -153,19 +153,10 @@ func (l *lossAdmin) unheard(ctx context.Context, some map[string]bool, without [
 	if err != nil {
 		return nil, fmt.Errorf("which generators there were is not known: %w", err)
 	}
-	silent := maps.Clone(some)
+	_, nodes := l.group.members(time.Now())
+	nodes = slices.AppendSeq(nodes, maps.Keys(some))
 	for _, w := range workers {
-		silent[w.Node] = true
+		nodes = append(nodes, w.Node)
 	}
-	here, lost := l.group.members(time.Now())
-	for _, node := range lost {
-		silent[node] = true
-	}
-	for _, b := range here {
-		delete(silent, b.Node)
-	}
-	for _, node := range append([]string{l.cfg.Node, ""}, without...) {
-		delete(silent, node)
-	}
-	return slices.Sorted(maps.Keys(silent)), nil
+	return l.group.unheard(append(without, l.cfg.Node), nodes...), nil
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/wire"
 )
@@ -82,19 +80,13 @@ func (p *preparation) retry(ctx context.Context, step func(context.Context) erro
 // warnOfStreams logs each stream that keeps requests, or the answers to generators. The acknowledgement of a stream
 // that keeps requests reaches the caller before the IDs do.
 func (p *preparation) warnOfStreams(ctx context.Context) error {
-	const requests = "a stream keeps the requests for IDs, so callers get its acknowledgement in place of IDs: " +
-		"change its subjects"
-	for subject, why := range map[string]string{
+	const requests = "the requests for IDs, so callers get its acknowledgement in place of IDs"
+	for subject, what := range map[string]string{
 		wire.SubjectSegment + ".>": requests, wire.SubjectSnowflake: requests,
-		wire.SubjectInbox + ".>": "a stream keeps the keys of opaque tags, which are in the answers to generators: " +
-			"change its subjects",
+		wire.SubjectInbox + ".>": "the keys of opaque tags, which are in the answers to generators",
 	} {
-		name, err := p.cfg.JS.StreamNameBySubject(ctx, subject)
-		switch {
-		case err == nil:
-			p.cfg.Log.Error(why, "stream", name, "subjects", subject)
-		case !errors.Is(err, jetstream.ErrStreamNotFound):
-			p.cfg.Log.Debug("JetStream does not say whether a stream keeps the requests for IDs", "error", err)
+		if name, err := p.cfg.JS.StreamNameBySubject(ctx, subject); err == nil { // else there is none, or it is not known
+			p.cfg.Log.Error("a stream keeps "+what+": change its subjects", "stream", name, "subjects", subject)
 		}
 	}
 	return nil
