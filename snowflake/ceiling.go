@@ -4,44 +4,33 @@ package snowflake
 // at most as long. The ceiling is raised when half of it is used, so that no request waits for the disk.
 const ceilingAhead = 2000
 
-// ownSaved returns what the file knows if that is this generator's, and else what the file
-// will say from now on. known says that the generator had a worker, or may have one.
-func (g *Generator) ownSaved() (s Saved, known bool) {
-	s, ok := g.cfg.File.Saved()
-	id := g.identity
+// forget makes the file say that there is no worker. What was issued under any worker stays
+// below the ceiling, because the same worker may be taken again.
+func (s *Saved) forget() { s.Worker, s.Incarnation, s.Pending, s.ReservedUntil = -1, "", "", 0 }
+
+// save changes what the file must say, and writes it. The change counts at once, also if the disk fails. So a worker is
+// lost even while the file still names it.
+func (g *Generator) save(change func(*Saved)) error {
 	g.mu.Lock()
-	outdated := g.worker.fileOutdated
+	change(&g.worker.saved)
 	g.mu.Unlock()
-	if !ok || s.Installation != id.Installation || s.Layout != id.Layout || s.Place != id.Place || s.Node != id.Node {
-		return id, false
-	}
-	if outdated { // the disk failed to save that the worker was lost
-		g.forget(&s)
-	}
-	return s, s.Incarnation != "" || s.Pending != ""
+	return g.write()
 }
 
-// save changes the file.
-func (g *Generator) save(change func(*Saved)) error {
+// write writes what the file must say.
+func (g *Generator) write() error {
 	g.saving.Lock()
 	defer g.saving.Unlock()
-	s, _ := g.ownSaved()
-	change(&s)
-	err := g.cfg.File.Save(s)
-	if err == nil {
-		g.mu.Lock()
-		g.worker.fileOutdated = false
-		g.mu.Unlock()
-	}
-	return err
+	g.mu.Lock()
+	s := g.worker.saved
+	g.mu.Unlock()
+	return g.cfg.File.Save(s)
 }
 
 // raiseCeiling raises the ceiling if half of it is used.
 func (g *Generator) raiseCeiling() error {
-	g.saving.Lock()
-	defer g.saving.Unlock()
 	g.mu.Lock()
-	w := g.worker.held
+	w, s := g.worker.held, &g.worker.saved
 	r := g.cfg.Clock()
 	g.noteRunningLocked(r)
 	if w == nil || g.closed || g.standstill.doubtful() { // another process may use the file too
@@ -49,19 +38,17 @@ func (g *Generator) raiseCeiling() error {
 		return nil
 	}
 	t := g.cfg.Layout.UnitOf(g.timeLocked(r)) // so that a restart rests no longer with long units
-	reserved, ceiling, unconfirmed := w.ReservedUntil, w.ceiling, w.unconfirmed
-	g.mu.Unlock()
-
-	want := min(t+ceilingAhead, reserved)
-	if want <= ceiling || ceiling-t > ceilingAhead/2 {
+	want := min(t+ceilingAhead, w.ReservedUntil)
+	if want <= w.ceiling || w.ceiling-t > ceilingAhead/2 {
+		g.mu.Unlock()
 		return nil
 	}
-	s, _ := g.ownSaved()
 	s.Ceiling = want
-	if !unconfirmed {
-		s.ReservedUntil = reserved
+	if w.Version != 0 {
+		s.ReservedUntil = w.ReservedUntil
 	}
-	err := g.cfg.File.Save(s)
+	g.mu.Unlock()
+	err := g.write()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.worker.noCeiling = err

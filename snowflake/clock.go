@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -52,7 +53,7 @@ type clockState struct {
 	guard     stepGuard
 	backwards backwards
 	waitUntil time.Duration // Mono: the end of backwardsWaiting
-	skewed    bool          // a step forward was reported, and is not over
+	skewed    bool          // that it is not trusted was reported, and is not over
 }
 
 // timeLocked returns the time that may be used at the reading r, in Unix ms.
@@ -110,50 +111,90 @@ func (g *Generator) checkStep(ctx context.Context) {
 	if !doubting {
 		return
 	}
-	peers := g.cfg.PeerClocks(ctx)
-	agreed := 2*g.near(peers) > len(peers) // most of them: a single wrong clock proves nothing
+	peers, err := g.askPeers(ctx)
+	if err != nil {
+		return
+	}
+	agreed := 2*g.cfg.near(peers) > len(peers) // most of them: a single wrong clock proves nothing
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.cfg.Clock()
 	g.timeLocked(now)
-	if !g.clock.guard.doubting || now.setSince(before).Abs() > g.cfg.MaxClockSkew {
-		return // it was set again meanwhile: the peers answered about another clock
+	if !g.clock.guard.doubting {
+		return
 	}
 	alone := len(peers) == 0 && now.Mono-g.clock.guard.since >= trustAlone
-	if (alone || len(peers) > 0 && !agreed) && !g.clock.skewed {
-		g.clock.skewed = true
+	if alone || len(peers) > 0 && !agreed {
 		skewed := ClockSkewed{Now: before.Wall, Expected: expected, Threshold: g.cfg.MaxClockSkew}
 		if len(peers) > 0 {
 			skewed.Peers = before.Wall + Median(peers).Milliseconds()
 		}
-		g.cfg.Notify(skewed)
+		g.reportSkewedLocked(&skewed)
 	}
 	switch {
 	case agreed || alone:
 		g.clock.guard.trust(now)
-		select {
-		case g.signals.verify <- nil: // the reservation may end before the new time
-		default: // it is extended in the next seconds
-		}
+		wake(g.signals.keep) // the reservation may end before the new time
 	case len(peers) > 0:
 		g.clock.guard.since = now.Mono // after one lost answer, peers that disagreed still count
 	}
 }
 
 // doubtedStep returns the reading of the clock and what it should be, and whether a step
-// forward is doubted. It reports the end of a doubt.
+// forward is doubted. It reports the end of a doubt, and of one that kept the generator from starting.
 func (g *Generator) doubtedStep() (r Reading, expected int64, doubting bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r = g.cfg.Clock()
 	expected = g.timeLocked(r)
 	doubting = g.clock.guard.doubting
-	if !doubting && g.clock.skewed {
+	if !doubting && g.clock.skewed && g.worker.started {
 		g.clock.skewed = false
 		g.cfg.Notify(Recovered{g.workerLocked(), EpisodeSkewed})
 	}
 	return r, expected, doubting
+}
+
+// reportSkewedLocked reports once that the clock is not trusted; nil: it is.
+func (g *Generator) reportSkewedLocked(e *ClockSkewed) {
+	if e != nil && !g.clock.skewed {
+		g.clock.skewed = true
+		g.cfg.Notify(*e)
+	}
+}
+
+// askFor bounds how long the peers are asked for their clocks. An attempt to get a
+// worker needs the rest of its time for the registry.
+const askFor = time.Second
+
+// askPeers returns how far the peers' clocks are ahead of this one's.
+func (g *Generator) askPeers(ctx context.Context) ([]time.Duration, error) {
+	before := g.cfg.Clock()
+	ask, cancel := context.WithTimeout(ctx, askFor)
+	peers := g.cfg.PeerClocks(ask)
+	cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("asking the other generators for their clocks: %w", err)
+	}
+	now := g.cfg.Clock()
+	if now.Mono-before.Mono > 2*askFor || now.setSince(before).Abs() > g.cfg.MaxClockSkew {
+		return nil, errors.New("the other generators were asked for their clocks, and meanwhile this one's was set or the " +
+			"process stood still")
+	}
+	return peers, nil
+}
+
+// Median is the middle of durations, and 0 of none. It says how far the peers' clocks are
+// ahead, where Leaf's documents say average. One clock that is wrong by a day moves the average
+// of a thousand by more than a minute. The median is wrong only if half of the clocks are.
+func Median(durations []time.Duration) time.Duration {
+	if len(durations) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(durations))
+	n := len(sorted)
+	return sorted[(n-1)/2]/2 + sorted[n/2]/2 // this way nothing overflows
 }
 
 // backwards is what is being done about a clock that went backwards.

@@ -6,89 +6,144 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
+
+// listed is how many holders an error lists.
+const listed = 8
 
 // step is what a generator does next to get a worker, or to hold it. [situation.decide] draws when.
 type step int
 
 const (
-	wait      step = iota // try again later
-	extend                // the reservation of the worker that it holds
-	useFile               // hold the worker that the file names, because the registry is unavailable
-	takeOwn               // write a new incarnation into its own record
-	release               // its own record, because the configuration wants another worker
-	abandon               // its own record, because the last run's clock was ahead
-	lose                  // the worker that the file names, because the record is not its own any more
-	takeEnded             // write into a record with an ended reservation
-	add                   // make a record for a worker that has none
+	wait    step = iota // try again later
+	extend              // the reservation of the worker that it holds
+	useFile             // hold the worker that the file names, because the registry is unavailable
+	take                // reserve a worker: by a new incarnation in a record, or by a record for a worker that has none
+	abandon             // its own record: it takes another worker
+	lose                // the worker that the file names, because the record is not its own any more
 )
 
 // situation is all that the next step depends on.
 type situation struct {
-	cfg       *Config
-	confirmed bool  // it holds a worker that the registry has confirmed
-	t         int64 // time that may be reserved now
-	wall      int64 // what the wall clock says
-	starting  bool  // no worker was held yet since Run began
-	agreed    bool  // when the clock was compared last, there were peers that agreed
-	saved     Saved // what the file knows
-	known     bool  // that is a worker of this generator, or may be one
-	entries   []Entry
-	away      error // why the registry did not answer; nil: it did
+	cfg      *Config
+	held     Entry           // of the worker that it holds; version 0: the registry must be asked
+	starting bool            // no worker was held yet since Run began
+	stopping bool            // Run has ended
+	peers    []time.Duration // how far the peers' clocks are ahead, at a start
+	t        int64           // time that may be reserved now
+	wall     int64           // what the wall clock says
+	saved    Saved           // what the file knows
+	entries  []Entry
+	away     error // why the registry did not answer; nil: it did
 }
 
-// decide says which step is next, and changes nothing. entry is the record of the step. err says why it waits.
+// decide says which step is next, and changes nothing. entry is the record of the step. why says why it waits, or does
+// not take its own worker.
 //
 //	it holds a confirmed worker ── extend
-//	the registry answers ┬ own record ┬ the clock is behind its times ── wait; abandon, if peers agree with the clock
-//	                     │            ├ the worker is in range ── takeOwn
-//	                     │            └ else ── release
+//	its clock differs from the peers' at a start ── wait
+//	the registry answers ┬ the record that it holds ── extend
+//	                     ├ own record ┬ the clock is behind its times ── wait; abandon, if peers agree with the clock
+//	                     │            ├ the worker is in range ── take
+//	                     │            └ else ── abandon
 //	                     ├ the file names a worker ── lose
-//	                     └ else ── takeEnded, add or wait
-//	it does not ── useFile, if that names a worker and the clock is not behind its times; else wait
+//	                     └ else ── take one with an ended reservation, or one without a record; else wait
+//	it does not ┬ a peer holds the worker that the file names ── lose
+//	            └ else ── useFile, if it is reserved, in range, and the clock is not behind its times; else wait
 //
 // A worker whose reservation has ended stays with its holder until another generator takes it over.
-func (s *situation) decide() (next step, entry Entry, err error) {
+func (s *situation) decide() (next step, entry Entry, why error) {
 	own, has := s.own()
+	known := s.saved.Incarnation != "" || s.saved.Pending != ""
 	behind := s.behind()
 	switch {
-	case s.confirmed:
-		return extend, entry, nil
-	case s.away != nil && (!s.known || errors.Is(s.away, ErrRefused)):
+	case s.held.Version != 0:
+		return extend, s.held, nil
+	case s.differs():
+		return wait, entry, s.differsError()
+	case s.away != nil && (!known || errors.Is(s.away, ErrRefused)):
 		return wait, entry, s.away
-	case behind > s.cfg.MaxClockWait.Milliseconds() && has && s.agreed:
-		return abandon, own, nil
+	case behind > s.cfg.MaxClockWait.Milliseconds() && has && s.cfg.near(s.peers) > 0:
+		return abandon, own, errors.New("in the last run the clock was ahead of the time that it and most others have now")
 	case behind > 0:
 		return wait, entry, s.behindError(behind)
 	case s.away != nil:
-		return useFile, entry, s.away
+		return s.withoutRegistry()
+	case has && own.Incarnation == s.held.Incarnation:
+		return extend, own, nil
 	case has && s.cfg.inRange(own.Worker):
-		return takeOwn, own, nil
+		return take, own, nil
 	case has:
-		return release, own, nil
-	case s.known:
+		return abandon, own, errors.New("the configuration no longer allows this worker")
+	case known:
 		return lose, entry, nil
+	case s.stopping:
+		return wait, entry, errors.New("the worker was lost")
 	case !s.cfg.PeersKnown():
 		return wait, entry, errors.New("it is not known yet which workers the other generators hold")
 	}
 	ended, taken := s.ended()
 	switch {
 	case len(ended) > 0: // many may start at once, and should not all want the same one
-		return takeEnded, ended[s.cfg.random(int64(len(ended)))], nil
+		entry = ended[s.cfg.random(int64(len(ended)))]
+		entry.Incarnation, entry.Acquired = "", 0
+		return take, entry, nil
 	case taken <= s.cfg.LastWorker-s.cfg.FirstWorker:
-		return add, entry, nil
+		return take, Entry{Record: Record{Worker: -1}}, nil
 	}
 	return wait, entry, s.allTaken()
 }
 
-// own returns the record that this generator wrote before it was started. A peer that holds it has a clone of the file.
+// withoutRegistry decides about the worker that the file names while the registry is unavailable.
+func (s *situation) withoutRegistry() (step, Entry, error) {
+	e := Entry{Record: Record{Worker: s.saved.Worker, ReservedUntil: s.saved.ReservedUntil, Reported: s.t}}
+	switch {
+	case e.Worker >= 0 && s.cfg.HeldByPeer(e.Worker): // it has a clone of the file
+		return lose, e, nil
+	case s.t < e.ReservedUntil && s.cfg.inRange(e.Worker) && s.cfg.PeersKnown():
+		return useFile, e, s.away
+	}
+	return wait, e, s.away
+}
+
+// own returns the record that this generator wrote. A peer that holds it has a clone of the file.
 func (s *situation) own() (Entry, bool) {
 	for _, e := range s.entries {
-		if e.Incarnation != "" && (e.Incarnation == s.saved.Incarnation || e.Incarnation == s.saved.Pending) {
-			return e, s.known && !s.cfg.HeldByPeer(e.Worker)
+		written := e.Incarnation == s.saved.Incarnation || e.Incarnation == s.saved.Pending
+		if e.Incarnation != "" && written && (e.Worker == s.saved.Worker || s.saved.Worker < 0) {
+			return e, !s.cfg.HeldByPeer(e.Worker)
 		}
 	}
 	return Entry{}, false
+}
+
+// differs reports whether the clock differs from most of the peers' clocks. Half of them are enough for a start: with
+// its own clock, that is more than half.
+func (s *situation) differs() bool { return 2*s.cfg.near(s.peers) < len(s.peers) }
+
+func (s *situation) differsError() error {
+	ahead, side := Median(s.peers), "ahead of"
+	if ahead > 0 {
+		side = "behind"
+	}
+	return fmt.Errorf("the clock differs from the other generators' clocks: it says %s, %v %s the %s that is their "+
+		"median (%d of %d agree within %v, --max-clock-skew); no worker is used until they agree. Set this machine's "+
+		"clock right; if it is right, set theirs",
+		text(s.wall), ahead.Abs(), side, text(s.wall+ahead.Milliseconds()), s.cfg.near(s.peers), len(s.peers),
+		s.cfg.MaxClockSkew)
+}
+
+// skewed is the event of a clock that keeps the generator from using its worker; nil: it does not.
+func (s *situation) skewed() *ClockSkewed {
+	switch {
+	case s.differs():
+		theirs := s.wall + Median(s.peers).Milliseconds()
+		return &ClockSkewed{Now: s.wall, Peers: theirs, Threshold: s.cfg.MaxClockSkew}
+	case s.behind() > s.cfg.MaxClockWait.Milliseconds():
+		return &ClockSkewed{Now: s.wall, Recorded: s.recorded(), Threshold: s.cfg.MaxClockWait}
+	}
+	return nil
 }
 
 // behind is how far the clock is behind this generator's last time on record at a start, in ms; 0: it is not.
@@ -150,6 +205,16 @@ func (s *situation) allTaken() error {
 	}
 	return fmt.Errorf("all workers from %d to %d are held: %s; a worker can be taken over when its reservation ends",
 		s.cfg.FirstWorker, s.cfg.LastWorker, strings.Join(holders, ", "))
+}
+
+// near is how many of the peers' clocks agree with this generator's.
+func (cfg *Config) near(peers []time.Duration) (n int) {
+	for _, ahead := range peers {
+		if ahead.Abs() <= cfg.MaxClockSkew {
+			n++
+		}
+	}
+	return n
 }
 
 func (cfg *Config) inRange(worker int64) bool {

@@ -71,7 +71,7 @@ func (g *Generator) Marks() Marks {
 	defer g.mu.Unlock()
 	m := Marks{Last: g.seq.ms, Doubting: g.clock.guard.doubting}
 	if w := g.worker.held; w != nil {
-		m.Floor, m.Ceiling, m.Unconfirmed = w.floor, w.ceiling, w.unconfirmed
+		m.Floor, m.Ceiling, m.Unconfirmed = w.floor, w.ceiling, w.Incarnation == ""
 	}
 	return m
 }

@@ -1,6 +1,7 @@
 package snowflake
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -34,14 +35,12 @@ var (
 // disk. One serves the requests that wait. One asks the peers about a clock that stepped
 // forward. One notices that the process stood still.
 type Generator struct {
-	cfg      Config
-	identity Saved         // what the file must say to be this generator's; set by Run
-	started  time.Duration // Mono
-	signals  signals
-	keeper   keeperState
+	cfg         Config
+	incarnation string        // of this run
+	started     time.Duration // Mono
+	signals     signals
 
-	// held while the file is read, changed and written; mu may be locked under it, but not the other way round
-	saving sync.Mutex
+	saving sync.Mutex // held while the file is written; mu may be locked under it, but not the other way round
 
 	mu         sync.Mutex // guards all that follows
 	clock      clockState
@@ -55,10 +54,10 @@ type Generator struct {
 
 // signals wake the goroutines of Run.
 type signals struct {
-	serve   chan struct{}      // requests may be served
-	raise   chan struct{}      // the ceiling must be raised
-	confirm chan struct{}      // the process stood still, and the registry must confirm the worker
-	verify  chan chan struct{} // look at the worker's record, and then close what was sent, unless it is nil
+	serve  chan struct{}      // requests may be served
+	raise  chan struct{}      // the ceiling must be raised
+	keep   chan struct{}      // the worker's record must be written, because the process stood still or the clock was set
+	verify chan chan struct{} // the same, and then close what was sent
 }
 
 // wake wakes the goroutine that waits for the signal.
@@ -77,9 +76,9 @@ func New(cfg Config) *Generator {
 	cfg.MaxBatch = min(cfg.MaxBatch, capacity)
 	now := cfg.Clock()
 	g := &Generator{
-		cfg: cfg, started: now.Mono,
+		cfg: cfg, incarnation: rand.Text(), started: now.Mono,
 		signals: signals{
-			serve: make(chan struct{}, 1), raise: make(chan struct{}, 1), confirm: make(chan struct{}, 1),
+			serve: make(chan struct{}, 1), raise: make(chan struct{}, 1), keep: make(chan struct{}, 1),
 			verify: make(chan chan struct{}),
 		},
 		clock:      clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew, trusted: now}},
@@ -114,7 +113,7 @@ func (g *Generator) State() State {
 		}
 		return s
 	}
-	s.Worker, s.ReservedUntil, s.RegistryErr = w.Worker, w.ReservedUntil, w.failing
+	s.Worker, s.ReservedUntil, s.RegistryErr = w.Worker, w.ReservedUntil, g.worker.failed
 	s.Blocked = g.standstill.doubtful() || t >= w.ceiling
 	switch {
 	case err != nil:
@@ -124,7 +123,7 @@ func (g *Generator) State() State {
 	case t >= w.ceiling+stalled.Milliseconds():
 		s.Err = fmt.Errorf("%w: the data folder has not been written for a while", ErrNoWorker)
 	}
-	if w.failing != nil && !w.expiring && w.ReservedUntil-t <= (w.ReservedUntil-w.Reported)/2 {
+	if s.RegistryErr != nil && !w.expiring && w.ReservedUntil-t <= (w.ReservedUntil-w.Reported)/2 {
 		w.expiring = true
 		g.cfg.Notify(WorkerExpiring{w.summary()})
 	}

@@ -72,12 +72,13 @@ func (g *Generator) mayIssueLocked(r Reading) (t int64, wait time.Duration, err 
 		return 0, 0, ErrClosed
 	case t >= g.cfg.Layout.End():
 		return 0, 0, ErrExhausted
-	case w == nil && g.worker.noWorker != nil:
-		return 0, 0, fmt.Errorf("%w: %w", ErrNoWorker, g.worker.noWorker)
+	case w == nil && g.worker.failed != nil:
+		return 0, 0, fmt.Errorf("%w: %w", ErrNoWorker, g.worker.failed)
 	case w == nil:
 		return t, soon, nil // one is being reserved
-	case g.standstill.doubtful() && g.standstill.failed != nil:
-		return 0, 0, g.standstill.error(w.Worker)
+	case g.standstill.doubtful() && g.worker.failed != nil:
+		return 0, 0, fmt.Errorf("%w: the process stood still for %d ms, and the registry has not confirmed since that "+
+			"worker %d is still its own: %w", ErrNoWorker, g.standstill.long, w.Worker, g.worker.failed)
 	case g.standstill.doubtful():
 		return t, recheckAfter, nil // the confirmation is under way, and wakes the requests that wait
 	case t >= w.ReservedUntil:

@@ -65,13 +65,17 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 // begin, so that the next start need not rest.
 func (g *Generator) Close() error {
 	g.mu.Lock()
-	w, used, doubtful := g.worker.held, g.seq.ms+1, g.standstill.doubtful()
+	s := &g.worker.saved
 	g.closed = true
+	unused := g.worker.held == nil || g.standstill.doubtful() // another process may use the file
+	if !unused {
+		s.Ceiling = min(s.Ceiling, g.seq.ms+1)
+	}
 	g.mu.Unlock()
-	if w == nil || doubtful { // another process may use the file
+	if unused {
 		return nil
 	}
-	return g.save(func(f *Saved) { f.Ceiling = min(f.Ceiling, used) })
+	return g.write()
 }
 
 // drain refuses the requests that wait, and lets no request wait any more. refused says why
@@ -87,17 +91,21 @@ func (g *Generator) drain(refused error) {
 	g.refuseLocked(why)
 }
 
-// setIdentity sets what the file must say to be this generator's.
+// setIdentity finds out what the file says, which counts only if it is this generator's.
 func (g *Generator) setIdentity(installation string) {
-	g.identity = Saved{
-		Installation: installation, Layout: g.cfg.Layout, Place: g.cfg.Place, Node: g.cfg.Node, Worker: -1,
-	}
-	if s, ok := g.cfg.File.Saved(); ok {
-		if _, known := g.ownSaved(); !known && s.Worker >= 0 {
+	want := Saved{Installation: installation, Layout: g.cfg.Layout, Place: g.cfg.Place, Node: g.cfg.Node}
+	s, _ := g.cfg.File.Saved()
+	if want != (Saved{Installation: s.Installation, Layout: s.Layout, Place: s.Place, Node: s.Node}) {
+		if s.Incarnation != "" || s.Pending != "" {
 			g.cfg.Log.Warn("the data folder has the worker of another generator; taking another worker", "node", s.Node,
 				"installation", s.Installation, "place", s.Place)
 		}
+		want.forget()
+		s = want
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.worker.saved = s
 }
 
 // Verify makes the generator check its worker's record, because another generator may have
@@ -121,13 +129,9 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 	logged := false // a failure is logged once, until an attempt succeeds
 	var checked chan struct{}
 	for ctx.Err() == nil {
-		if g.needsOneWrite() { // requests may wait for it
-			timeout = firstTimeout
-		}
 		attempt, cancel := context.WithTimeout(ctx, timeout)
 		err := g.keepWorker(attempt)
 		cancel()
-		timeout = keepTimeout
 		if checked != nil {
 			close(checked)
 			checked = nil
@@ -138,14 +142,14 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 			if logged {
 				g.cfg.Log.Info("the worker is reserved")
 			}
-			pause, logged = firstPause, false
+			timeout, pause, logged = firstTimeout, firstPause, false
 		case ctx.Err() != nil:
 			return nil
 		case g.endsRun(err):
 			return err
 		default:
 			next = rand.N(pause) + pause/2
-			pause = min(2*pause, lastPause)
+			timeout, pause = keepTimeout, min(2*pause, lastPause)
 			if behind, ok := errors.AsType[*BackwardsError](err); ok {
 				next = min(next, behind.Offset)
 			}
@@ -157,19 +161,18 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case checked = <-g.signals.verify:
-		case <-g.signals.confirm:
+		case <-g.signals.keep:
 		case <-time.After(next):
 		}
 	}
 	return nil
 }
 
-// needsOneWrite reports whether the next attempt to keep the worker is a single write.
-func (g *Generator) needsOneWrite() bool {
+// starting reports whether no worker was held yet since Run began.
+func (g *Generator) starting() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w := g.worker.held
-	return w != nil && !w.unconfirmed && g.standstill.failed == nil
+	return !g.worker.started
 }
 
 // endsRun reports whether an error of keepWorker ends Run.

@@ -115,7 +115,7 @@ var happening = map[string]int64{
 	"went back, refused":        100,
 	"went back, waited":         1,
 	"step forward doubted":      150,
-	"step forward believed":     50,
+	"step forward believed":     30,
 	"killed":                    500,
 	"power failed":              500,
 	"crashed in a write":        500,

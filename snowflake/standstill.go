@@ -2,7 +2,6 @@ package snowflake
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
@@ -27,17 +26,10 @@ type standstill struct {
 	times     int     // how often it stood still
 	confirmed int     // the value of times when the last successful write to the record began
 	long      int64   // of the last one, in ms
-	failed    error   // why the last attempt since then to confirm the worker failed; nil: none failed
 }
 
 // doubtful reports whether another generator may have the worker since a standstill.
 func (s *standstill) doubtful() bool { return s.confirmed < s.times }
-
-func (s *standstill) error(worker int64) error {
-	return fmt.Errorf("%w: the process stood still for %d ms, and the registry has not confirmed since that worker %d is "+
-		"still its own: %w",
-		ErrNoWorker, s.long, worker, s.failed)
-}
 
 // noteRunningLocked notes that the process runs at the reading r. If it stood still before that, it wakes the
 // goroutine that keeps the worker, to confirm it. The monotonic clock stops while a machine sleeps, so the
@@ -48,8 +40,11 @@ func (g *Generator) noteRunningLocked(r Reading) {
 	s.last = r
 	if long > standsStill.Milliseconds() {
 		s.times++
-		s.long, s.failed = long, nil
-		wake(g.signals.confirm)
+		s.long = long
+		if g.worker.held != nil {
+			g.worker.failed = nil
+		}
+		wake(g.signals.keep)
 	}
 }
 
@@ -61,18 +56,19 @@ func (g *Generator) noteRunning() (again time.Duration) {
 	return readClockEvery
 }
 
-// confirmLocked takes the result of an attempt to write to the worker's record. times is
-// how often the process had stood still when the attempt began; it may have stood still
-// again since then. over says that the worker is no longer in doubt.
+// confirmLocked takes the result of an attempt to keep the worker. times is how often the process had stood still when
+// the attempt began; it may have stood still again since then. over says that the worker is no longer in doubt.
 func (g *Generator) confirmLocked(times int, err error) (over bool) {
 	g.noteRunningLocked(g.cfg.Clock())
 	s := &g.standstill
-	switch {
-	case err == nil && s.confirmed < times:
-		s.confirmed, s.failed = times, nil
+	if errors.Is(err, ErrConflict) || times < s.times && g.worker.held != nil {
+		g.worker.failed = nil // the next attempt is under way
+	} else {
+		g.worker.failed = err
+	}
+	if err == nil && s.confirmed < times {
+		s.confirmed = times
 		return times == s.times
-	case err != nil && s.doubtful() && times == s.times && !errors.Is(err, ErrConflict): // a passing failure
-		s.failed = err
 	}
 	return false
 }

@@ -162,9 +162,9 @@ func TestStartBehind(t *testing.T) {
 					}
 					if !away {
 						want = append(want, "acquired 0")
-						if c.reported {
-							want = append(want, "recovered: skewed")
-						}
+					}
+					if c.reported {
+						want = append(want, "recovered: skewed")
 					}
 					n.wantEvents(want...)
 				})
