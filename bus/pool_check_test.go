@@ -14,17 +14,13 @@ func (w *poolWorld) checkStill() {
 	p := w.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var ahead int64
-	for _, c := range p.ahead {
-		ahead += c.n
-	}
 	w.mu.Lock()
 	var last *poolFetch
 	if len(w.fetches) > 0 {
 		last = w.fetches[len(w.fetches)-1]
 	}
 	w.mu.Unlock()
-	left, coming, waiting := p.left(), int64(0), w.calling.Load()
+	left, coming, waiting := p.left, int64(0), w.calling.Load()
 	if p.filling != nil {
 		coming = last.n
 	}
@@ -32,8 +28,8 @@ func (w *poolWorld) checkStill() {
 	case p.end != nil:
 	case p.distance < p.least || p.distance > p.most:
 		w.fail("the distance is %d, not within %d to %d", p.distance, p.least, p.most)
-	case ahead != p.kept:
-		w.fail("it thinks that it keeps %d IDs, and keeps %d", p.kept, ahead)
+	case idspace.Total(p.ids) != left:
+		w.fail("it thinks that it keeps %d IDs, and keeps %d", left, idspace.Total(p.ids))
 	case left+coming > p.most:
 		w.fail("it keeps %d IDs and has asked for %d, and may keep %d", left, coming, p.most)
 	case left != w.fetched.Load()-w.handed.Load():

@@ -140,7 +140,7 @@ func (w *poolWorld) fail(format string, args ...any) {
 func (w *poolWorld) fetch(ctx context.Context, n int64, _ time.Time) (ranges []Range, err error) {
 	p := w.pool
 	p.mu.Lock()
-	f := &poolFetch{n: n, began: w.now(), distance: p.distance, left: p.left()}
+	f := &poolFetch{n: n, began: w.now(), distance: p.distance, left: p.left}
 	p.mu.Unlock()
 	w.mu.Lock()
 	if k := len(w.fetches); k > 0 && !w.fetches[k-1].over {
@@ -160,7 +160,7 @@ func (w *poolWorld) fetch(ctx context.Context, n int64, _ time.Time) (ranges []R
 		ranges, err = w.answer(ctx, answer, n)
 	}
 	p.mu.Lock()
-	f.leftWhenFailed = p.left()
+	f.leftWhenFailed = p.left
 	p.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
