@@ -32,36 +32,17 @@ func call[Resp any](ctx context.Context, c *Client, subject string, req any) (re
 		wait := max(0, min(time.Until(end), wire.MaxAdminTimeout))
 		msg.Header = nats.Header{wire.HeaderTimeout: {strconv.FormatInt(wait.Milliseconds(), 10)}}
 	}
-	answer, err := c.ask(ctx, msg)
+	if most := c.nc.MaxPayload(); most > 0 && int64(len(msg.Data)) > most {
+		return resp, fmt.Errorf("the request has %d bytes, this NATS takes %d: %w", len(msg.Data), most, nats.ErrMaxPayload)
+	}
+	answer, err := wire.AskOne(ctx, c.nc, msg)
+	if err == nil {
+		err = bus.ReplyError(answer)
+	}
 	if err != nil {
 		return resp, err
 	}
 	return resp, unmarshal(answer, subject, &resp)
-}
-
-// ask sends a request, and returns its answer, or the error that the answer carries. If the connection is lost
-// meanwhile, it ends at once: nobody knows whether the request or its answer was lost.
-func (c *Client) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
-	if most := c.nc.MaxPayload(); most > 0 && int64(len(msg.Data)) > most {
-		return nil, fmt.Errorf("the request has %d bytes, this NATS takes %d: %w", len(msg.Data), most, nats.ErrMaxPayload)
-	}
-	if err := wire.Away(c.nc); err != nil {
-		return nil, err
-	}
-	watched, stop := wire.WatchDenials(ctx, c.nc, func(subject string) bool { return subject == msg.Subject })
-	defer stop()
-	answer, err := c.nc.RequestMsgWithContext(watched, msg)
-	switch denial := context.Cause(watched); {
-	case err == nil:
-		return answer, bus.ReplyError(answer)
-	case ctx.Err() != nil:
-		return nil, wire.GaveUp(ctx, wire.Silent(msg.Subject))
-	case errors.Is(denial, nats.ErrPermissionViolation):
-		return nil, denial
-	case errors.Is(err, nats.ErrNoResponders):
-		return nil, wire.NoResponders(msg.Subject)
-	}
-	return nil, err
 }
 
 func unmarshal(msg *nats.Msg, subject string, v any) error {

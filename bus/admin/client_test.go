@@ -105,7 +105,8 @@ func TestRequestsThatReachNobody(t *testing.T) {
 	}
 }
 
-// NATS reports a denied request to the connection, and does not answer it. Each kind of request returns it.
+// NATS reports a denied request to the connection, and does not answer it. Each kind of request returns it
+// at once.
 func TestClientWithoutPermission(t *testing.T) {
 	t.Parallel()
 	conf := filepath.Join(t.TempDir(), "nats.conf")
@@ -120,9 +121,9 @@ func TestClientWithoutPermission(t *testing.T) {
 	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf, User: "all", Password: "p"})
 	for _, user := range []string{"mute", "deaf"} {
 		c := admin.NewClient(natskit.Connect(t, s, nats.UserInfo(user, "p"),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))
-		_, list := c.Tags(testkit.Context(t), admin.PageRequest{})
-		_, states := c.States(testkit.Context(t))
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), admin.Timeout(time.Hour))
+		_, list := c.Tags(t.Context(), admin.PageRequest{})
+		_, states := c.States(t.Context())
 		for name, err := range map[string]error{"tags": list, "states": states} {
 			if !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("%s, %s: %v", user, name, err)

@@ -125,7 +125,8 @@ func TestFollowWhatCannotBe(t *testing.T) {
 	f.fails("closed")
 }
 
-// NATS reports a denied request to the connection, and does not answer it. The loop ends with it.
+// NATS reports a denied request to the connection, and does not answer it. The loop ends with it when
+// its time is over.
 func TestFollowWithoutPermission(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "nats.conf")
 	err := os.WriteFile(conf, []byte(`authorization { users: [
@@ -139,7 +140,7 @@ func TestFollowWithoutPermission(t *testing.T) {
 	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf, User: "all", Password: "p"})
 	for _, user := range []string{"mute", "deaf"} {
 		nc := natskit.Connect(t, s, nats.UserInfo(user, "p"), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-		if err := follow(t, nc, events.Timeout(time.Hour)).fails(); !errors.Is(err, nats.ErrPermissionViolation) {
+		if err := follow(t, nc, events.Timeout(300*time.Millisecond)).fails(); !errors.Is(err, nats.ErrPermissionViolation) {
 			t.Errorf("%s: %v", user, err)
 		}
 	}

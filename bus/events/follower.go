@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -94,12 +95,8 @@ func (f *follower) session(ctx context.Context) error {
 	if !f.durable {
 		f.name = rand.Text()
 	}
-	// The name of the consumer is in each subject on which it asks.
-	watched, stop := wire.WatchDenials(ctx, nc, func(subject string) bool {
-		return strings.HasPrefix(subject, "$JS.") && strings.Contains(subject+".", "."+f.name+".")
-	})
-	defer stop()
-	consumer, err := f.open(watched)
+	before := nc.LastError()
+	consumer, err := f.open(ctx)
 	if err == nil {
 		f.opened, f.came = true, 0
 		if !f.durable {
@@ -107,12 +104,12 @@ func (f *follower) session(ctx context.Context) error {
 		}
 	}
 	for err == nil {
-		err = f.pull(watched, consumer, changed)
+		err = f.pull(ctx, consumer, changed)
 	}
-	if denial := context.Cause(watched); errors.Is(denial, nats.ErrPermissionViolation) {
-		err = denial
-	}
-	return err
+	// The name of the consumer is in each subject on which it asks.
+	return cmp.Or(wire.Denied(nc, before, func(subject string) bool {
+		return strings.HasPrefix(subject, "$JS.") && strings.Contains(subject+".", "."+f.name+".")
+	}), err)
 }
 
 // open returns the consumer, and makes it if it may.
