@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // A secret comes from a file, whose white space at the end is cut. The stronger source counts.
@@ -42,6 +44,12 @@ func TestSecretFile(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			p := &probe{}
+			p.do = func(cmd *cobra.Command) error {
+				if shown := Describe(cmd.Flags()); shown["password"] != "" || shown["timeout"] == "" {
+					t.Errorf("the configuration is %v", shown)
+				}
+				return nil
+			}
 			status, _, stderr := runProbe(t, p, append([]string{"probe", "x", "--config", "leaf.yaml"}, c.args...)...)
 			if status != c.status || status == ExitOK && p.conn.Password != c.want || !strings.Contains(stderr, c.stderr) || (stderr != "") != (c.stderr != "") {
 				t.Errorf("status %d, the password is %q, stderr %q; want %d, %q, %q", status, p.conn.Password, stderr, c.status, c.want, c.stderr)

@@ -141,9 +141,9 @@ func (s *Session) Failed(err error) error {
 	denial, last := nats.ErrPermissionViolation, s.NC.LastError()
 	_, answered := errors.AsType[*bus.Error](err)
 	switch cause := context.Cause(s.Context()); {
-	case err == nil, errors.Is(err, denial), errors.Is(err, errInterrupted):
 	case errors.Is(cause, denial) && errors.Is(err, context.Canceled):
 		return cause
+	case err == nil, errors.Is(err, denial), errors.Is(err, errInterrupted):
 	case cause != nil && errors.Is(err, context.Canceled):
 		return errInterrupted
 	case errors.Is(last, denial) && !answered && waited(err):

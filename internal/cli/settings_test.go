@@ -61,6 +61,7 @@ func TestRefusedConfiguration(t *testing.T) {
 		{name: "not YAML", file: "tag: a\npassword: hunter2: b", wants: []string{"leaf.yaml line 2: want YAML lines"}},
 		{name: "an anchor by mistake", file: "password: *hunter2", wants: []string{"leaf.yaml: want YAML lines"}},
 		{name: "bad value in LEAF_", env: "LEAF_MAX_BATCH=many", wants: []string{"LEAF_MAX_BATCH: ", `"many"`}},
+		{name: "below what may be", env: "LEAF_MAX_BATCH=0", wants: []string{"LEAF_MAX_BATCH: want at least 1"}},
 		{name: "bad value in NATS_", env: "NATS_TIMEOUT=5", wants: []string{"NATS_TIMEOUT: ", "missing unit"}},
 		{name: "no such file", env: "LEAF_CONFIG=" + filepath.Join("no", "where.yaml"), wants: []string{"--config: ", "where.yaml"}},
 	}
