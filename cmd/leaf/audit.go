@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -109,28 +108,23 @@ func unknownTags(r *audit.Report, named []string) (err error) {
 
 // printAudit writes the tags, the workers, the contradictions, and a last line that sums up.
 func printAudit(w io.Writer, r *audit.Report) {
-	tags := [][]string{{"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "SINCE"}}
+	tags := []cli.Row{{"TAG", "CLAIMED BELOW", "EVENTS", "REPORTED", "UNREPORTED", "SINCE"}}
 	for _, t := range r.Tags {
-		row := []string{t.Tag, strconv.FormatInt(int64(t.End), 10)}
-		for _, n := range []int64{t.Events, t.Reported, t.Unreported} {
-			text := strconv.FormatInt(n, 10)
-			if t.Order == idspace.OrderStrict && t.Events == 0 {
-				text = "" // it has no refill events, so none is missing
-			}
-			row = append(row, text)
+		row := cli.Row{t.Tag, t.End, t.Events, t.Reported, t.Unreported, t.Since}
+		if t.Order == idspace.OrderStrict && t.Events == 0 { // it has no refill events, so none is missing
+			row[2], row[3], row[4] = "", "", ""
 		}
-		tags = append(tags, append(row, cli.Time(t.Since)))
+		tags = append(tags, row)
 	}
-	workers := [][]string{{"WORKER", "HOLDER", "MAY ISSUE UNTIL", "STATE"}}
+	workers := []cli.Row{{"WORKER", "HOLDER", "MAY ISSUE UNTIL", "STATE"}}
 	for _, a := range r.Workers {
 		state := "no record"
 		if a.Node != "" {
 			state = stateOf(a.Worker)
 		}
-		workers = append(workers, []string{strconv.FormatInt(a.Worker.Worker, 10), a.Node, cli.Time(a.ReservedUntil),
-			state})
+		workers = append(workers, cli.Row{a.Worker.Worker, a.Node, a.ReservedUntil, state})
 	}
-	for _, table := range [][][]string{tags, workers} {
+	for _, table := range [][]cli.Row{tags, workers} {
 		if len(table) > 1 {
 			cli.PrintTable(w, table...)
 		}

@@ -82,14 +82,14 @@ func (r *benchReport) print(w io.Writer) {
 		at := time.Duration(r.Latency[p.name] * 1e3)
 		latency = append(latency, p.name+" "+at.Round(max(1, at/1000)).String())
 	}
-	rows := [][]string{
+	rows := []cli.Row{
 		{"requests", fmt.Sprintf("%d in %.1f s, %.0f a second", r.Requests, r.Seconds, r.RequestsPerSecond)},
 		{"IDs", fmt.Sprintf("%d, %.0f a second", r.IDs, r.IDsPerSecond)},
 		{"came twice", cmp.Or(strings.Join(r.Repeats, ", "), "none")},
 		{"latency", strings.Join(latency, ", ")},
 	}
 	for _, f := range r.Errors {
-		rows = append(rows, []string{"errors", fmt.Sprintf("%d %s: %s", f.Count, f.Reason, f.First)})
+		rows = append(rows, cli.Row{"errors", fmt.Sprintf("%d %s: %s", f.Count, f.Reason, f.First)})
 	}
 	cli.PrintTable(w, rows...)
 }

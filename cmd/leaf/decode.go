@@ -39,7 +39,7 @@ installation. With --json, each is an object on a line of its own.`,
 // decode prints what can be decoded. The error is about the rest.
 func decode(s *cli.Session, ids []int64) (failed error) {
 	c := s.IDs()
-	rows := [][]string{{"ID", "TIME", "WORKER", "SEQUENCE"}}
+	rows := []cli.Row{{"ID", "TIME", "WORKER", "SEQUENCE"}}
 	for _, id := range ids {
 		d, err := c.Decode(s.Context(), id)
 		if errors.Is(err, bus.BadRequest) {
@@ -55,8 +55,7 @@ func decode(s *cli.Session, ids []int64) (failed error) {
 				"The clock is slow, or no generator has issued this number.", id)
 		}
 		if !s.JSON {
-			rows = append(rows, []string{strconv.FormatInt(id, 10), cli.TimeMS(at), strconv.FormatInt(d.Worker, 10),
-				strconv.FormatInt(d.Sequence, 10)})
+			rows = append(rows, cli.Row{id, cli.TimeMS(at), d.Worker, d.Sequence})
 		} else if err := cli.PrintJSON(s.Out, d); err != nil {
 			return err
 		}

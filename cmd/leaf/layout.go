@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,13 +76,13 @@ func (r layoutReport) print(w io.Writer) {
 	unit := time.Duration(r.UnitMS) * time.Millisecond
 	years := time.Until(r.End).Hours() / 24 / 365.25
 	cli.PrintTable(w,
-		[]string{"time", fmt.Sprintf("%d bits of %v, from %s", r.TimeBits, unit, r.Epoch.Format(snowflake.TimeFormat))},
-		[]string{"ends", fmt.Sprintf("%s, in %.0f years", r.End.Format(snowflake.TimeFormat), years)},
-		[]string{"workers", fmt.Sprintf("%d, of %d bits: as many generators can issue IDs", r.Workers, r.WorkerBits)},
-		[]string{"IDs of a worker", fmt.Sprintf("%d in %v, of %d bits: %d a second", r.PerUnit, unit, r.SequenceBits,
+		cli.Row{"time", fmt.Sprintf("%d bits of %v, from %s", r.TimeBits, unit, r.Epoch.Format(snowflake.TimeFormat))},
+		cli.Row{"ends", fmt.Sprintf("%s, in %.0f years", r.End.Format(snowflake.TimeFormat), years)},
+		cli.Row{"workers", fmt.Sprintf("%d, of %d bits: as many generators can issue IDs", r.Workers, r.WorkerBits)},
+		cli.Row{"IDs of a worker", fmt.Sprintf("%d in %v, of %d bits: %d a second", r.PerUnit, unit, r.SequenceBits,
 			r.PerSecond)},
-		[]string{"largest ID", strconv.FormatInt(int64(r.LargestID), 10)},
-		[]string{"JavaScript", javaScript})
+		cli.Row{"largest ID", r.LargestID},
+		cli.Row{"JavaScript", javaScript})
 }
 
 // layoutFlags say what the bits of a snowflake mean.

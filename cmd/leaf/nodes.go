@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -58,7 +57,7 @@ func showNodes(s *cli.Session, _ []string) error {
 		lost := append([]admin.LostNode{}, admin.LostNodes(states)...) // [] if there are none
 		return cli.PrintJSON(s.Out, map[string]any{"nodes": states, "lost": lost})
 	}
-	rows := [][]string{{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS",
+	rows := []cli.Row{{"NODE", "STATE", "WORKER", "REQUESTS", "IDS", "REFUSED", "WAITING", "TAGS", "HTTP", "NATS",
 		"VERSION"}}
 	for _, n := range states {
 		ready := "ready"
@@ -68,22 +67,20 @@ func showNodes(s *cli.Session, _ []string) error {
 		for _, what := range n.Missing {
 			fmt.Fprintln(s.Cmd.ErrOrStderr(), cli.Safe(fmt.Sprintf("%s: %s: %s", n.Node, what, n.Reasons[what])))
 		}
-		worker := ""
+		var worker any = ""
 		if n.Worker != nil {
-			worker = strconv.FormatInt(*n.Worker, 10)
+			worker = *n.Worker
 		}
 		var refused int64
 		for _, count := range n.Counts.Errors {
 			refused += count
 		}
-		rows = append(rows, []string{
-			n.Node, ready, worker, fmt.Sprint(n.Counts.Requests), fmt.Sprint(n.Counts.IDs), fmt.Sprint(refused),
-			fmt.Sprint(n.Counts.Waiting), strconv.Itoa(n.Counts.Tags), n.HTTP, n.Address, n.Version,
-		})
+		rows = append(rows, cli.Row{n.Node, ready, worker, n.Counts.Requests, n.Counts.IDs, refused, n.Counts.Waiting,
+			n.Counts.Tags, n.HTTP, n.Address, n.Version})
 	}
 	for _, l := range admin.LostNodes(states) {
 		ago := (time.Duration(l.SilentMS) * time.Millisecond).Truncate(time.Second)
-		rows = append(rows, []string{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)})
+		rows = append(rows, cli.Row{l.Node, fmt.Sprintf("lost, last heard %v ago", ago)})
 	}
 	cli.PrintTable(s.Out, rows...)
 	return nil

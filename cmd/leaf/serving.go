@@ -53,11 +53,18 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 	if s.look {
 		return s.checkOnly()
 	}
-	defer logStop(cmd.Context(), s.log)()
+	defer context.AfterFunc(cmd.Context(), func() {
+		s.log.Info("stopping: accepted requests are answered first; a second signal ends the process at once", "signal",
+			context.Cause(cmd.Context()))
+	})()
 	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
 	defer endAnyway(ctx, 2*f.config.DrainTimeout+stopSlack, s.log)()
 	defer stop(nil)
-	defer func() { err = errors.Join(err, s.close()) }()
+	defer func() {
+		if err = errors.Join(err, s.close()); cmd.Context().Err() != nil {
+			s.log.Info("stopped")
+		}
+	}()
 	for _, step := range []func(context.Context) error{s.takePorts, s.openFolder, s.connect, s.openStores} {
 		if err := step(ctx); err != nil {
 			return err

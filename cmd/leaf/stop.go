@@ -14,23 +14,6 @@ import (
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
-// logStop logs that the generator drains, as soon as the context is done. What it returns logs that it has stopped,
-// after that.
-func logStop(ctx context.Context, log *slog.Logger) (stopped func()) {
-	logged := make(chan struct{})
-	forget := context.AfterFunc(ctx, func() {
-		defer close(logged)
-		log.Info("stopping: accepted requests are answered first; a second signal ends the process at once",
-			"signal", context.Cause(ctx))
-	})
-	return func() {
-		if !forget() {
-			<-logged
-			log.Info("stopped")
-		}
-	}
-}
-
 // stopSlack is how much longer than its drain, of NATS and of HTTP, a stop may take.
 const stopSlack = 30 * time.Second
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -117,10 +116,10 @@ the tag, unless there were gaps. "leaf trace TAG ID" says whether it was claimed
 			Tag string     `json:"tag"`
 			IDs []revealed `json:"ids"`
 		}{Tag: args[0]}
-		rows := [][]string{{"ID", "NUMBER"}}
+		rows := []cli.Row{{"ID", "NUMBER"}}
 		for i, id := range ids {
 			report.IDs = append(report.IDs, revealed{id, numbers[i]})
-			rows = append(rows, []string{strconv.FormatInt(int64(id), 10), strconv.FormatInt(int64(numbers[i]), 10)})
+			rows = append(rows, cli.Row{id, numbers[i]})
 		}
 		return s.Print(report, func(w io.Writer) { cli.PrintTable(w, rows...) })
 	})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -93,10 +92,10 @@ func tagCommand(
 
 // printTags writes a table.
 func printTags(w io.Writer, tags ...admin.TagRecord) {
-	rows := [][]string{{"TAG", "MAX_ID", "STEP", "OPAQUE", "UPDATED", "RULES", "DESCRIPTION"}}
+	rows := []cli.Row{{"TAG", "MAX_ID", "STEP", "OPAQUE", "UPDATED", "RULES", "DESCRIPTION"}}
 	for _, t := range tags {
-		rows = append(rows, []string{t.Tag, strconv.FormatInt(int64(t.MaxID), 10),
-			cmp.Or(t.Order, strconv.FormatInt(t.Step, 10)), t.Opaque, cli.Time(t.Updated), rulesOf(t.TagRules), t.Description})
+		rows = append(rows, cli.Row{t.Tag, t.MaxID, cmp.Or(t.Order, fmt.Sprint(t.Step)), t.Opaque, t.Updated,
+			rulesOf(t.TagRules), t.Description})
 	}
 	cli.PrintTable(w, rows...)
 }

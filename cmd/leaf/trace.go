@@ -92,10 +92,10 @@ func parseID(text string) (bus.ID, error) {
 // printTrace writes what is known of an ID: the message, the claims, and what the answer rests on.
 func printTrace(w io.Writer, t audit.Trace) {
 	fmt.Fprintln(w, cli.Safe(fmt.Sprintf("%s %d: %s", cmp.Or(t.Tag, "snowflake"), t.ID, t.Message)))
-	var facts [][]string
+	var facts []cli.Row
 	fact := func(given bool, name string, value any) {
 		if given {
-			facts = append(facts, []string{name, fmt.Sprint(value)})
+			facts = append(facts, cli.Row{name, value})
 		}
 	}
 	for _, c := range t.Claims {

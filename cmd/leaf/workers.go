@@ -44,10 +44,9 @@ may come back), or free (its reservation is over, and any generator may take it)
 }
 
 func printWorkers(to io.Writer, workers ...admin.Worker) {
-	rows := [][]string{{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}}
+	rows := []cli.Row{{"WORKER", "NODE", "STATE", "SINCE", "LAST REPORT", "RESERVED UNTIL"}}
 	for _, w := range workers {
-		rows = append(rows, []string{strconv.FormatInt(w.Worker, 10), w.Node, stateOf(w), cli.Time(w.Acquired),
-			cli.Time(w.Reported), cli.Time(w.ReservedUntil)})
+		rows = append(rows, cli.Row{w.Worker, w.Node, stateOf(w), w.Acquired, w.Reported, w.ReservedUntil})
 	}
 	cli.PrintTable(to, rows...)
 }

@@ -34,14 +34,22 @@ func PrintJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// PrintTable writes rows in aligned columns, the header first. An empty cell is a dash. The writer keeps its errors.
-func PrintTable(w io.Writer, rows ...[]string) {
+// Row is a row of a table.
+type Row []any
+
+// PrintTable writes rows in aligned columns, the header first. An empty cell is a dash, and so is a time that is zero.
+// The writer keeps its errors.
+func PrintTable(w io.Writer, rows ...Row) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
+		cells := make([]string, len(row))
 		for i, cell := range row {
-			row[i] = cmp.Or(Safe(cell), "-")
+			if at, ok := cell.(time.Time); ok {
+				cell = Time(at)
+			}
+			cells[i] = cmp.Or(Safe(fmt.Sprint(cell)), "-")
 		}
-		fmt.Fprintln(tw, strings.Join(row, "\t"))
+		fmt.Fprintln(tw, strings.Join(cells, "\t"))
 	}
 	tw.Flush()
 }

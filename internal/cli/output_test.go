@@ -7,9 +7,9 @@ import (
 
 func TestPrintTable(t *testing.T) {
 	var out strings.Builder
-	PrintTable(&out, []string{"TAG", "MAX ID", "DESCRIPTION"},
-		[]string{"order", "1001", "orders\tof\nthe shop \x1b[31m"},
-		[]string{"customer.vip", "1", ""})
+	PrintTable(&out, Row{"TAG", "MAX ID", "DESCRIPTION"},
+		Row{"order", 1001, "orders\tof\nthe shop \x1b[31m"},
+		Row{"customer.vip", "1", ""})
 	want := "" +
 		"TAG           MAX ID  DESCRIPTION\n" +
 		"order         1001    orders of the shop  [31m\n" +
