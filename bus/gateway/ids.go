@@ -49,8 +49,9 @@ func wanted(path string) (kind generator.Kind, tag string, ok bool) {
 	return generator.SegmentKind, tag, ok && tag != ""
 }
 
-// ids answers with IDs: below /v1 {"count":1,"ranges":[{"first":"5","last":"5"}]}, in strings, because JavaScript rounds
-// numbers above 2^53. Leaf's paths answer as Leaf does, and several IDs have the form that they have over NATS.
+// ids answers with IDs: below /v1 {"count":1,"ranges":[{"first":"5","last":"5"}]}, in strings, because
+// JavaScript rounds numbers above 2^53. Leaf's paths answer as Leaf does, and several IDs have the form
+// that they have over NATS.
 func (s *Server) ids(w http.ResponseWriter, r *http.Request) {
 	kind, tag, ok := wanted(r.URL.Path)
 	if !ok {
