@@ -223,9 +223,9 @@ func page(t *testing.T, b *browser.Browser) {
 		first int
 		note  string
 	}{
-		{"", 0, "The first 50 tags with “tag.”; more on the next page"},
-		{"#tags-next", 50, "Tags 51 to 100 with “tag.”, from tag.050; more on the next page"},
-		{"#tags-previous", 0, "The first 50 tags with “tag.”; more on the next page"},
+		{"", 0, "50 tags with “tag.”; more on the next page"},
+		{"#tags-next", 50, "50 tags with “tag.”, from tag.050; more on the next page"},
+		{"#tags-previous", 0, "50 tags with “tag.”; more on the next page"},
 	} {
 		if turn.click != "" {
 			tab.Do(chromedp.Click(chromedp.CSS(turn.click)))

@@ -6,7 +6,7 @@ const runbook = "https://github.com/leafbus/leafbus/blob/main/docs/runbook.md#";
 const named = 3; // generators that are named beside their number
 
 /** headline is a cause in words: "Segment starved". */
-const headline = ({ kind }) => (kind.startsWith("nats") ? "NATS" + kind.slice(4) : kind[0].toUpperCase() + kind.slice(1)).replace(/[._]/g, " ");
+const headline = ({ kind }) => kind.replace(/^nats|^./, (start) => start.toUpperCase()).replace(/[._]/g, " ");
 
 /** words say which tags, workers or generators a finding is about, and what is wrong. */
 function words({ keys = [], count: all = 0, message }) {
@@ -30,7 +30,8 @@ export class Alerts {
     const before = this.#announced;
     this.#announced = new Set(causes.map(({ kind }) => kind));
     const fresh = before ? causes.filter(({ kind }) => !before.has(kind)) : [];
-    if (fresh.length > 0) announce(fresh.map((cause) => `Alert: ${headline(cause)}: ${cause.findings[0].message}`).join(". "));
+    const texts = fresh.map((cause) => `Alert: ${headline(cause)}: ${cause.findings[0].message}`);
+    if (texts.length > 0) announce(texts.join(". "));
     else if (!before && causes.length > 0) announce(counted(causes.length, "open alert"));
   }
 }

@@ -6,12 +6,12 @@ import { byID, setText } from "./dom.js";
 import { Events } from "./events.js";
 import { Generators } from "./generators.js";
 import { Poll } from "./poll.js";
-import { Rates } from "./rate.js";
+import { counters, Rates } from "./rate.js";
 import { Summary } from "./summary.js";
 import { Tags } from "./tags.js";
 import { setNow, zone } from "./time.js";
 
-const rates = new Rates();
+const rates = new Rates(5);
 const summary = new Summary(rates);
 const alerts = new Alerts();
 const generators = new Generators(rates);
@@ -20,11 +20,10 @@ new Events();
 
 new Poll({
   path: () => "dashboard/overview",
-  every: () => 1_000,
   onAnswer(overview) {
     setNow(overview.unix_ms);
     setText(byID("zone"), zone());
-    rates.add(overview.nodes);
+    rates.add(overview.nodes.flatMap(counters));
     summary.overview(overview);
     generators.overview(overview);
     alerts.show(overview);

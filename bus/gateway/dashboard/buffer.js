@@ -12,7 +12,7 @@ export function left(ids, rate, prefix = "") {
   return rate > 0 ? prefix + duration(ids / rate) : "idle";
 }
 
-/** A BufferView is what one generator holds of a tag. Of a strict tag it holds no IDs, and the view shows its writes. */
+/** A BufferView is what one generator holds of a tag. Of a strict tag it holds no IDs: the view shows its writes. */
 export class BufferView {
   #node = element("strong", { class: "node" });
   #state = element("span", { class: "state" });
@@ -63,8 +63,10 @@ const viewOf = ({ first }) => (first ? new SegmentView() : new EmptyView());
 
 /** writes says how a generator answers the requests for a strict tag: with one write for all that wait. */
 function writes({ writes: all, requests, wait_ms: wait, waiting }) {
-  const mean = all > 0 ? `${rateText(requests / all)} requests a write, and each waits ${rateText(wait)} ms` : "no writes yet";
-  return `strict, so nothing is in memory: ${mean}${waiting ? `, ${count(waiting)} waiting` : ""}`;
+  const now = waiting ? `, ${count(waiting)} waiting` : "";
+  if (!all) return `strict, so nothing is in memory: no writes yet${now}`;
+  const mean = rateText(requests / all);
+  return `strict, so nothing is in memory: ${mean} requests a write, and each waits ${rateText(wait)} ms${now}`;
 }
 
 /** places are the segments of a buffer, and an empty place for each that is missing. */

@@ -9,7 +9,6 @@ export class Events {
   constructor() {
     new Poll({
       path: () => "dashboard/events",
-      every: () => 1_000,
       onAnswer: (answer) => this.#show(answer),
       onFailure: (error) => setNotice(byID("events-problem"), refusal(error)),
     }).start();

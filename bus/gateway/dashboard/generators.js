@@ -17,6 +17,8 @@ export class Generators {
   #serving; // the generator that serves this page
 
   constructor(rates) {
+    const each = (what) => (cell, { node, counts }) =>
+      lines(cell, { text: rate(rates.of(node, what)), title: `${count(counts[what])} in all` });
     const columns = { // each fills its cell of a row; the first one names the row
       Generator: (cell, n) => lines(cell,
         { text: n.node, class: "node" },
@@ -24,8 +26,8 @@ export class Generators {
         { text: n.address, class: "quiet" },
         { text: n.version, class: "quiet" }),
       State: (cell, n) => fillState(cell, n, rates.overloaded(n)),
-      "IDs/s": (cell, n) => lines(cell, { text: rate(rates.of(n.node, "ids")), title: `${count(n.counts.ids)} in all` }),
-      "Answered/s": (cell, n) => lines(cell, { text: rate(rates.of(n.node, "requests")), title: `${count(n.counts.requests)} in all` }),
+      "IDs/s": each("ids"),
+      "Answered/s": each("requests"),
       "Refused/s": (cell, n) => fillRefused(cell, n, rates),
       Waiting: (cell, n) => lines(cell, { text: count(n.counts.waiting), class: waits(n) ? "warn" : "" }),
       Tags: (cell, n) => lines(cell,
@@ -100,16 +102,19 @@ function fillLost(cell, { node, silent_ms: silent, until_ms: until }, i) {
 
 function fillState(cell, { ready, missing, reasons }, overloaded) {
   cell.classList.toggle("long", !ready); // it has reasons to give
-  const overload = overloaded && { text: "overloaded", class: "state warn", title: "more requests come than it can answer: NATS gives the rest to other generators, or refuses them" };
+  const overload = overloaded && { text: "overloaded", class: "state warn",
+    title: "more requests come than it can answer: NATS gives the rest to other generators, or refuses them" };
   if (ready) return lines(cell, overload || { text: "ready", class: "state good" });
-  const why = (missing ?? []).map((what) => ({ text: reasons?.[what] ? `${what}: ${reasons[what]}` : what, class: "quiet reason", title: reasons?.[what] }));
+  const why = (missing ?? []).map((what) => ({ text: [what, reasons?.[what]].filter(Boolean).join(": "),
+    class: "quiet reason", title: reasons?.[what] }));
   lines(cell, { text: `not ready: ${(missing ?? []).join(", ")}`, class: "state bad" }, ...why, overload);
 }
 
 function fillWorker(cell, { worker, reserved_until_ms: until }) {
   if (worker == null) return lines(cell, { text: "none", class: "quiet" });
+  const state = until > now() ? "reserved, ends" : "ended";
   lines(cell, { text: String(worker) },
-    until && { text: until > now() ? `reserved, ends ${relative(until)}` : `ended ${relative(until)}`, class: "quiet", title: local(until) });
+    until && { text: `${state} ${relative(until)}`, class: "quiet", title: local(until) });
 }
 
 function fillClock(cell, { clock }) {
@@ -134,5 +139,6 @@ function fillRefused(cell, { node, counts }, rates) {
   cell.classList.toggle("long", refused.length > 1);
   lines(cell,
     { text: rate(now), class: rates.of(node, "failed") > 0 ? "bad" : now > 0 ? "warn" : "" },
-    { text: refused.map(([reason, n]) => `${reason}\u00a0${count(n)}`).join(", "), class: "quiet", title: "since it started" });
+    { text: refused.map(([reason, n]) => `${reason}\u00a0${count(n)}`).join(", "), class: "quiet",
+      title: "since it started" });
 }

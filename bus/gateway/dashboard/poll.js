@@ -26,7 +26,6 @@ async function ask(path, signal) {
  * request at a time, and with growing pauses after failures.
  */
 export class Poll {
-  #every;
   #path;
   #onAnswer;
   #onFailure;
@@ -34,10 +33,9 @@ export class Poll {
   #timer;
   #failures = 0;
 
-  /** path returns what to ask for, every the pause between requests in ms. */
-  constructor({ path, every, onAnswer, onFailure = () => {} }) {
+  /** path returns what to ask for. */
+  constructor({ path, onAnswer, onFailure = () => {} }) {
     this.#path = path;
-    this.#every = every;
     this.#onAnswer = onAnswer;
     this.#onFailure = onFailure;
     document.addEventListener("visibilitychange", () => {
@@ -70,7 +68,7 @@ export class Poll {
     if (this.#request !== request) return; // halted, or another has taken its place
     this.#request = undefined;
     this.#failures = failure ? this.#failures + 1 : 0;
-    const pause = failure ? 1000 * Math.min(this.#failures, 5) : this.#every();
+    const pause = 1000 * Math.min(Math.max(this.#failures, 1), 5);
     this.#timer = setTimeout(() => this.#ask(), pause);
     if (failure) this.#onFailure(failure);
     else this.#onAnswer(answer);

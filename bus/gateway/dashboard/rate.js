@@ -1,87 +1,53 @@
 const forgotten = 30_000; // ms without a reading
 
-/** Meters measure counters by the readings of the last seconds. */
-class Meters {
+/** Rates measures what generators do in a second, by the readings of their counters in the last seconds. */
+export class Rates {
   #window;
-  #readings = new Map(); // by key, the oldest first
+  #readings = new Map(); // by generator and counter, the oldest first
 
   constructor(seconds) {
     this.#window = seconds * 1000;
   }
 
-  /** add takes readings: pairs of a key and a counter. */
+  /** add takes readings: a generator, the name of a counter, and its value. */
   add(readings, at = performance.now()) {
-    for (const [key, counter] of readings) {
+    for (const [node, name, value] of readings) {
+      const key = `${node}\n${name}`;
       const before = this.#readings.get(key) ?? [];
-      const restarted = counter < before.at(-1)?.counter;
+      const restarted = value < before.at(-1)?.value;
       const kept = restarted ? [] : before.filter((reading) => reading.at >= at - this.#window);
-      this.#readings.set(key, [...kept, { counter, at }]);
+      this.#readings.set(key, [...kept, { value, at }]);
     }
     for (const [key, readings] of this.#readings) if (readings.at(-1).at < at - forgotten) this.#readings.delete(key);
   }
 
   /** of is what came in a second, null before there are two readings. */
-  of(key) {
-    const [first, last] = [0, -1].map((i) => this.#readings.get(key)?.at(i));
-    return last?.at > first?.at ? ((last.counter - first.counter) * 1000) / (last.at - first.at) : null;
+  of(node, name) {
+    const readings = this.#readings.get(`${node}\n${name}`);
+    const [first, last] = [readings?.at(0), readings?.at(-1)];
+    return last?.at > first?.at ? ((last.value - first.value) * 1000) / (last.at - first.at) : null;
   }
 
-  /** total is the sum of the known ones, null if there is none. */
-  total(keys) {
-    const known = keys.map((key) => this.of(key)).filter((rate) => rate !== null);
+  /** total is the sum over generators of those that are known, null if there is none. */
+  total(nodes, name) {
+    const known = nodes.map(({ node }) => this.of(node, name)).filter((rate) => rate !== null);
     return known.length ? known.reduce((sum, rate) => sum + rate, 0) : null;
   }
-}
 
-const keyOf = (tag, node) => `${tag}\n${node}`;
-
-/** TagRates measures how many IDs of a tag each generator hands out in a second. */
-export class TagRates {
-  #meters = new Meters(10);
-
-  add(buffers) {
-    this.#meters.add(buffers.map(({ tag, node, taken }) => [keyOf(tag, node), taken]));
-  }
-
-  /** of is what was measured, null before that is possible: the generator's own rate is that of whole segments. */
-  of(tag, node) {
-    return this.#meters.of(keyOf(tag, node));
-  }
-
-  /** total is the rate of a tag, null if no generator's is known. */
-  total(tag, buffers) {
-    return this.#meters.total(buffers.map(({ node }) => keyOf(tag, node)));
-  }
+  /** overloaded reports whether more requests come than a generator can answer. Nothing counts what NATS refuses. */
+  overloaded = ({ node }) => this.of(node, "overloads") > 0;
 }
 
 // Refusals that are the caller's to avoid, or an operator's will. All others mean that the installation fails.
-const wanted = new Set(["bad_request", "bad_tag", "unknown_tag", "exists", "conflict", "paused", "quota_exceeded", "batch_too_large"]);
+const wanted = new Set([
+  "bad_request", "bad_tag", "unknown_tag", "exists", "conflict", "paused", "quota_exceeded", "batch_too_large"]);
 
-/** Rates measures what each generator, and all together, do in a second. */
-export class Rates {
-  #meters = new Meters(5);
-  #nodes = [];
-
-  add(nodes) {
-    this.#nodes = nodes.map(({ node }) => node);
-    this.#meters.add(nodes.flatMap(({ node, counts: { ids, requests, errors, overloads = 0 } }) => {
-      const refusals = Object.entries(errors ?? {});
-      const sum = (of) => of.reduce((total, [, n]) => total + n, 0);
-      const failed = sum(refusals.filter(([reason]) => !wanted.has(reason)));
-      return Object.entries({ ids, requests, refused: sum(refusals), failed, overloads }).map(([what, n]) => [keyOf(what, node), n]);
-    }));
+/** counters are the readings of a generator. */
+export function counters({ node, counts: { ids, requests, errors, overloads = 0 } }) {
+  let refused = 0, failed = 0;
+  for (const [reason, n] of Object.entries(errors ?? {})) {
+    refused += n;
+    if (!wanted.has(reason)) failed += n;
   }
-
-  /** of is the rate of what of a generator: ids, requests, refused, failed, which are refusals that no caller caused, or overloads. */
-  of(node, what) {
-    return this.#meters.of(keyOf(what, node));
-  }
-
-  /** overloaded reports whether more requests come than a generator can answer. What NATS refuses then, nothing counts. */
-  overloaded = ({ node }) => this.of(node, "overloads") > 0;
-
-  /** total is the rate of what, of all generators that have one. */
-  total(what) {
-    return this.#meters.total(this.#nodes.map((node) => keyOf(what, node)));
-  }
+  return Object.entries({ ids, requests, refused, failed, overloads }).map(([name, n]) => [node, name, n]);
 }

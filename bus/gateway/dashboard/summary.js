@@ -25,15 +25,16 @@ export class Summary {
     this.#overview = overview;
     this.#heard = performance.now();
     this.#refusal = "";
-    const ids = this.#rates.total("ids");
+    const ids = this.#rates.total(overview.nodes, "ids");
     setText(byID("rate-ids"), rate(ids));
     if (ids !== null) this.#history.add(ids);
     byID("rate-ids").title = ids === null ? "" : `${count(ids)} IDs/s`;
-    setText(byID("rate-requests"), rate(this.#rates.total("requests")));
-    this.#figure("rate-refused", rate(this.#rates.total("refused")));
-    const failed = this.#rates.total("failed") > 0;
+    setText(byID("rate-requests"), rate(this.#rates.total(overview.nodes, "requests")));
+    this.#figure("rate-refused", rate(this.#rates.total(overview.nodes, "refused")));
+    const failed = this.#rates.total(overview.nodes, "failed") > 0;
     byID("rate-refused").classList.toggle("bad", failed);
-    byID("rate-ids").parentElement.classList.toggle("failing", failed || overview.nodes.some(this.#rates.overloaded)); // good news would hide the bad
+    const bad = failed || overview.nodes.some(this.#rates.overloaded); // good news would hide it
+    byID("rate-ids").parentElement.classList.toggle("failing", bad);
     setText(byID("waiting"), count(overview.nodes.reduce((sum, node) => sum + node.counts.waiting, 0)));
     byID("waiting").classList.toggle("warn", overview.nodes.some(waits));
     const lasting = overview.causes.length;
@@ -66,16 +67,17 @@ export class Summary {
     const verdict = byID("verdict");
     if (!parts || verdict.textContent === parts.map(([, words]) => words).join("; ")) return;
     verdict.dataset.state = parts[0][0];
-    verdict.replaceChildren(...parts.flatMap(([state, words], i) => [i > 0 ? "; " : "", element("span", { "data-state": state }, words)]));
+    verdict.replaceChildren(...parts.flatMap(([state, words], i) =>
+      [i > 0 ? "; " : "", element("span", { "data-state": state }, words)]));
   }
 }
 
-/** judge returns what to say of the installation, the worst first: a state, which is bad, warn, good or empty, and words. */
+/** judge returns what to say of the installation, the worst first: a state (bad, warn, good or empty) and words. */
 function judge(overview, rates) {
   if (!overview) return undefined;
   const { nodes, lost, causes: { length: lasting } } = overview;
   const parts = [];
-  const failed = rates.total("failed");
+  const failed = rates.total(nodes, "failed");
   if (failed > 0) parts.push(["bad", `Callers are refused, ${rate(failed)}/s`]);
   const all = counted(nodes.length, "generator");
   const who = ({ length }) => `${length} of ${all} ${length === 1 ? "is" : "are"}`;
@@ -88,7 +90,8 @@ function judge(overview, rates) {
   if (overloaded.length > 0) parts.push(["warn", `${who(overloaded)} overloaded`]);
   if (lost.length > 0) {
     const gone = lost.length === 1 ? lost[0].node : counted(lost.length, "generator");
-    parts.push(["warn", `${gone} lost, last heard ${duration(Math.min(...lost.map((node) => node.silent_ms)) / 1000, 1)} ago`]);
+    const silent = Math.min(...lost.map((node) => node.silent_ms)) / 1000;
+    parts.push(["warn", `${gone} lost, last heard ${duration(silent, 1)} ago`]);
   }
   const ready = unfit.length === 0 && `${all}, ${nodes.length === 1 ? "ready" : "all ready"}`;
   if (ready) parts.push([parts.length === 0 && !lasting ? "good" : "", ready]);

@@ -2,8 +2,8 @@ import { BufferView, left as leftText } from "./buffer.js";
 import { element, Keyed, setNotice, setText } from "./dom.js";
 import { count, id, rate as rateText } from "./number.js";
 
-const opaqueText = (domain) =>
-  `IDs of ${domain.startsWith("d") ? `${domain.slice(1)} decimal digits` : `${domain} bits`} in no order; what stands here is about the numbers behind them`;
+const opaqueText = (domain) => `IDs of ${domain.replace(/^d(.*)/, "$1 decimal digits").replace(/^\d+$/, "$& bits")} ` +
+  "in no order; what stands here is about the numbers behind them";
 const strictText = "IDs increase strictly over all generators";
 const soon = 60; // seconds, which are red; more are amber
 
@@ -72,7 +72,8 @@ export class TagView {
     setText(this.#name, tag.tag);
     this.#name.title = [tag.tag, tag.description].filter(Boolean).join(": ");
     const strict = [tag, ...tag.buffers].some(({ order }) => order === "strict");
-    if (strict) for (const buffer of tag.buffers) buffer.order = "strict"; // a generator that has not loaded it yet does not know
+    // A generator that has not loaded a tag yet does not know its order.
+    if (strict) for (const buffer of tag.buffers) buffer.order = "strict";
     setNotice(this.#order, tag.opaque ? `opaque ${tag.opaque}` : strict ? "strict" : "");
     this.#order.title = tag.opaque ? opaqueText(tag.opaque) : strictText;
     const problem = tag.problem || (tag.stored || tag.unknown ? "" : "The store has no record of this tag.");
@@ -82,11 +83,11 @@ export class TagView {
   }
 
   #summarize({ tag, paused, max_id: maxID, step, buffers }, strict, problem) {
-    const state = states.find((one) => buffers.some((buffer) => buffer.state === one)) ?? (paused ? "paused" : "unused");
+    const state = states.find((one) => buffers.some((b) => b.state === one)) ?? (paused ? "paused" : "unused");
     this.#state.dataset.state = problem ? "unserved" : state;
     setText(this.#state, problem ? "not served" : state);
     const [rates, lasts, lefts, maxIDs, steps] = this.#figures;
-    const rate = this.#rates.total(tag, buffers);
+    const rate = this.#rates.total(buffers, tag);
     const left = buffers.reduce((sum, buffer) => sum + buffer.left, 0);
     const failing = state === "failing";
     rates.set(buffers.length ? rateText(rate) : "");
@@ -104,7 +105,7 @@ export class TagView {
     setNotice(this.#description, description);
     setNotice(this.#rules, rules(this.#tag));
     this.#unused.hidden = buffers.length > 0;
-    this.#buffers.show(buffers.map((buffer) => ({ buffer, rate: this.#rates.of(tag, buffer.node) })));
+    this.#buffers.show(buffers.map((buffer) => ({ buffer, rate: this.#rates.of(buffer.node, tag) })));
   }
 }
 

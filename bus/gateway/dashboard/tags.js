@@ -1,15 +1,15 @@
 import { byID, Keyed, setNotice, setText } from "./dom.js";
-import { count, counted } from "./number.js";
+import { counted } from "./number.js";
 import { Pager } from "./pager.js";
 import { Poll, refusal } from "./poll.js";
-import { TagRates } from "./rate.js";
+import { Rates } from "./rate.js";
 import { TagView } from "./tag.js";
 
 const typing = 250; // ms without a key before a search begins
 
 /** Tags is the section of tags. It shows the most used, or a page of all or of those that are searched for. */
 export class Tags {
-  #rates = new TagRates();
+  #rates = new Rates(10); // by tag
   #list = new Keyed(byID("tags"), ({ tag }) => tag, () => new TagView(this.#rates));
   #search = byID("search");
   #views = [...document.getElementsByName("tags-view")];
@@ -18,7 +18,6 @@ export class Tags {
   #pager = new Pager(() => this.#turned());
   #poll = new Poll({
     path: () => (this.#busiest ? "dashboard/busiest" : `dashboard/tags?${new URLSearchParams(this.#question())}`),
-    every: () => (this.#busiest ? 1_000 : 2_000),
     onAnswer: (page) => this.#show(page),
     onFailure: (error) => setNotice(byID("tags-problem"), refusal(error)),
   });
@@ -66,9 +65,9 @@ export class Tags {
 
   #show({ tags, next, problem }) {
     setNotice(byID("tags-problem"), problem);
-    this.#rates.add(tags.flatMap(({ buffers }) => buffers));
+    this.#rates.add(tags.flatMap(({ buffers }) => buffers.map(({ node, tag, taken }) => [node, tag, taken])));
     this.#list.show(tags);
-    if (!this.#busiest) this.#pager.show(next, tags.length);
+    if (!this.#busiest) this.#pager.show(next);
     setText(byID("tags-note"), problem && tags.length === 0 ? "" : this.#note(tags, next));
   }
 
@@ -82,9 +81,7 @@ export class Tags {
     }
     const matching = this.#query ? ` with “${this.#query}”` : "";
     if (tags.length === 0) return `No tags${matching}`;
-    const { before } = this.#pager;
-    const more = next ? "; more on the next page" : "";
-    if (before > 0) return `Tags ${count(before + 1)} to ${count(before + tags.length)}${matching}, from ${tags[0].tag}${more}`;
-    return more ? `The first ${shown}${matching}${more}` : shown + matching;
+    const from = this.#pager.start ? `, from ${tags[0].tag}` : "";
+    return shown + matching + from + (next ? "; more on the next page" : "");
   }
 }

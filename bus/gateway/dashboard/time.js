@@ -37,7 +37,7 @@ export function relative(ms) {
 /** local writes a time in full, in the browser's time zone. Swedes write it as RFC 3339 does, but for the zone. */
 export const local = (ms) => new Date(ms).toLocaleString("sv");
 
-/** moment writes a local time as short as it is clear: without the day if that is today. Its zone is in {@link zone}. */
+/** moment writes a local time as short as it is clear: without the day if that is today. {@link zone} has its zone. */
 export function moment(ms) {
   const [day, time] = local(ms).split(" ");
   return local(now()).startsWith(day) ? time : `${day.slice(5)} ${time.slice(0, 5)}`;
