@@ -11,7 +11,7 @@ import (
 func goClient(l *lab) *table {
 	tag := tagNamed("bench", allocator.DefaultStep)
 	s := l.site()
-	s.generate([]allocator.Tag{tag})
+	s.generate([]allocator.Tag{tag}, nil)
 	s.echo()
 	nc := s.dial()
 	client := bus.NewClient(nc)

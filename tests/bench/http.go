@@ -2,13 +2,12 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
-	"strconv"
+	"net/http/httptest"
 	"strings"
 	"time"
 
@@ -23,7 +22,7 @@ func overHTTP(l *lab) *table {
 	l.serve(face.Run)
 	served, plain := strings.TrimPrefix(face.URL(), "http://"), l.bareHTTP()
 	of := func(name string, callers int, path string) row {
-		return row{name, callers, l.gets(plain, path), l.gets(served, path)}
+		return row{name, callers, l.gets(plain, path, callers), l.gets(served, path, callers)}
 	}
 	return l.measure("over HTTP, 1 ID, beside bare net/http",
 		of("segment", 16, "/api/segment/get/bench"),
@@ -43,42 +42,29 @@ func (l *lab) serve(run func(context.Context) error) {
 
 // bareHTTP starts the baseline, and returns its address.
 func (l *lab) bareHTTP() string {
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	plain, body := []string{"text/plain"}, []byte(echoBody) // shared, so that they cost nothing
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["Content-Type"] = plain
 		_, _ = w.Write(body)
-	})}
-	gateway.Bound(server)
-	l.serve(func(ctx context.Context) error {
-		context.AfterFunc(ctx, func() { server.Close() })
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	return listener.Addr().String()
+	}))
+	gateway.Bound(server.Config)
+	server.Start()
+	l.atEnd(func() error { server.Close(); return nil })
+	return server.Listener.Addr().String()
 }
 
 // gets is a way whose callers make this request. Each has a connection of its own, and keeps it.
-func (l *lab) gets(addr, path string) way {
-	var conns []*httpConn
-	return func(callers int) (sample, error) {
-		for len(conns) < callers {
-			conn := must(dialHTTP(addr, path))
-			l.atEnd(conn.Close)
-			conns = append(conns, conn)
-		}
-		for _, conn := range conns { // set for each request it would cost more than a look at the clock
-			check(conn.SetDeadline(time.Now().Add(l.duration + requestTimeout)))
-		}
-		return l.load(callers, func(caller int) error { return conns[caller].ask() })
+func (l *lab) gets(addr, path string, callers int) way {
+	conns := make([]*httpConn, callers)
+	for i := range conns {
+		conns[i] = must(dialHTTP(addr, path))
+		l.atEnd(conns[i].Close)
 	}
+	return l.calls(func(caller int) error { return conns[caller].ask() })
 }
 
-// httpConn makes one request again and again, by a write and mostly one read:
-// net/http's client costs more than its server, which shares the cores with it,
-// and would hide a difference between servers.
+// httpConn makes one request again and again. net/http's client costs more than its server, which shares
+// the cores with it, and would hide a difference between servers.
 type httpConn struct {
 	net.Conn
 	request []byte
@@ -91,7 +77,8 @@ func dialHTTP(addr, path string) (*httpConn, error) {
 		return nil, err
 	}
 	request := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, addr)
-	return &httpConn{conn, request, bufio.NewReader(conn)}, nil
+	// For all that it is asked: a deadline for each request would cost more than a look at the clock.
+	return &httpConn{conn, request, bufio.NewReader(conn)}, conn.SetDeadline(time.Now().Add(time.Hour))
 }
 
 // ask makes the request.
@@ -99,33 +86,13 @@ func (c *httpConn) ask() error {
 	if _, err := c.Write(c.request); err != nil {
 		return err
 	}
-	line, err := c.line()
+	answer, err := http.ReadResponse(c.answers, nil)
 	if err != nil {
 		return err
 	}
-	if !bytes.HasPrefix(line, []byte("HTTP/1.1 200 ")) {
-		return fmt.Errorf("%.40q is answered with %q", c.request, line)
+	if answer.StatusCode != http.StatusOK || answer.ContentLength < 1 {
+		return fmt.Errorf("%.40q is answered with %s and %d bytes", c.request, answer.Status, answer.ContentLength)
 	}
-	length := 0
-	for len(line) > 0 {
-		if line, err = c.line(); err != nil {
-			return err
-		}
-		if value, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
-			if length, err = strconv.Atoi(string(value)); err != nil {
-				return err
-			}
-		}
-	}
-	if length < 1 {
-		return fmt.Errorf("%.40q is answered without a body of known length", c.request)
-	}
-	_, err = c.answers.Discard(length)
+	_, err = io.Copy(io.Discard, answer.Body)
 	return err
-}
-
-// line reads a line of an answer's head. It is valid until the next is read.
-func (c *httpConn) line() ([]byte, error) {
-	line, err := c.answers.ReadSlice('\n')
-	return bytes.TrimRight(line, "\r\n"), err
 }

@@ -92,12 +92,9 @@ func (l *lab) measure(title string, rows ...row) *table {
 
 // calls is a way whose callers make calls, one after the other, as fast as they can.
 func (l *lab) calls(call func(caller int) error) way {
-	return func(callers int) (sample, error) { return l.load(callers, call) }
-}
-
-// load lets callers make calls.
-func (l *lab) load(callers int, call func(caller int) error) (sample, error) {
-	return l.run(load.Load{Callers: callers, Duration: l.duration}, call)
+	return func(callers int) (sample, error) {
+		return l.run(load.Load{Callers: callers, Duration: l.duration}, call)
+	}
 }
 
 func (l *lab) run(of load.Load, call func(caller int) error) (sample, error) {

@@ -13,7 +13,7 @@ import (
 func overNATS(l *lab) *table {
 	tag := tagNamed("bench", allocator.DefaultStep)
 	s := l.site()
-	s.generate([]allocator.Tag{tag})
+	s.generate([]allocator.Tag{tag}, nil)
 	s.echo()
 	nc := s.dial()
 	of := func(name string, callers int, subject string, count int64) row {
@@ -33,7 +33,7 @@ func overNATS(l *lab) *table {
 func opaqueTags(l *lab) *table {
 	plain, opaque := tagNamed("bench", allocator.DefaultStep), tagNamed("bench.opaque", allocator.DefaultStep)
 	s := l.site()
-	s.generate([]allocator.Tag{plain})
+	s.generate([]allocator.Tag{plain}, nil)
 	nc := s.dial()
 	must(admin.NewClient(nc).CreateTag(l.ctx, admin.TagSpec{Tag: opaque.Name, Opaque: "53"}))
 	of := func(name string, callers int, count int64) row {
@@ -52,7 +52,7 @@ func strictTags(l *lab) *table {
 	for _, generators := range []int{1, 3} {
 		s := l.site()
 		for range generators {
-			s.generate([]allocator.Tag{trend, strict})
+			s.generate([]allocator.Tag{trend, strict}, nil)
 		}
 		s.echo()
 		nc := s.dial()

@@ -89,9 +89,9 @@ func (s *site) records(state kvstore.Config) *kvstore.Records {
 	return records
 }
 
-// generate starts a generator with these tags, wired as `leaf serve` does it, and waits until it
-// answers. Its numbers are in the records unless one of the options says otherwise. All generators run in this process.
-func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)) *generator.Generator {
+// generate starts a generator with these tags, wired as `leaf serve` does it, and waits until it answers. All
+// generators run in this process.
+func (s *site) generate(tags []allocator.Tag, observer generator.Observer) *generator.Generator {
 	s.generators++
 	node := fmt.Sprint("bench", s.generators)
 	dir := s.dir + "/" + node
@@ -102,9 +102,9 @@ func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)
 	s.atEnd(file.Close)
 	state, ready := s.state(), make(chan struct{})
 	records := s.records(state)
-	config := generator.Config{
+	g := generator.New(generator.Config{
 		Conn: state.Conn, JS: state.JS, Records: records, Index: index, Keys: kvstore.NewKeys(state), Tags: tags,
-		Node: node, Log: s.log,
+		Node: node, Log: s.log, Observer: observer,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil // the site is new
 		},
@@ -116,11 +116,7 @@ func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)
 			Layout: snowflake.DefaultLayout(), Registry: kvstore.NewWorkers(state), File: file,
 			LastWorker: snowflake.DefaultLayout().Workers() - 1,
 		},
-	}
-	for _, option := range options {
-		option(&config)
-	}
-	g := generator.New(config)
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
@@ -138,12 +134,9 @@ func (s *site) generate(tags []allocator.Tag, options ...func(*generator.Config)
 func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	s.atEnd(func() error { _ = listener.Close(); return nil }) // the face has closed it, if it ran
-	config := gateway.Config{Listener: listener, Metrics: gateway.NewMetrics(), Log: s.log, DrainTimeout: requestTimeout}
-	config.Generator = s.generate(tags, func(c *generator.Config) {
-		c.Observer = config.Metrics
-		config.Conn, config.JS = c.Conn, c.JS
-	})
-	return gateway.New(config)
+	metrics := gateway.NewMetrics()
+	return gateway.New(gateway.Config{Listener: listener, Generator: s.generate(tags, metrics), Conn: s.dial(),
+		Metrics: metrics, Log: s.log, DrainTimeout: requestTimeout})
 }
 
 // echo starts the echo.

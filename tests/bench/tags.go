@@ -25,7 +25,7 @@ const (
 // compare-and-set of as many records, in a bucket of the same server.
 func manyTags(l *lab) *table {
 	s := l.site()
-	s.generate(nil)
+	s.generate(nil, nil)
 	nc := s.dial()
 	bare := must(must(jetstream.New(nc)).CreateKeyValue(l.ctx,
 		jetstream.KeyValueConfig{Bucket: "BARE", Storage: jetstream.FileStorage}))
