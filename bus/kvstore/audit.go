@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/idspace"
-	"github.com/leafbus/leafbus/bus/internal/stream"
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
@@ -29,9 +27,9 @@ func AuditSource(c *admin.Client, js jetstream.JetStream) audit.Source {
 	}
 }
 
-// readTags calls f with the record of a tag, or with those of all tags if tag is "".
+// readTags calls f with the record of a tag, or with those of all tags if tag is "". Their leader answers.
 func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(audit.Record)) error {
-	b, err := findTags(ctx, Config{JS: js})
+	b, err := find(ctx, Config{JS: js}, wire.BucketTags)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return fmt.Errorf("bucket %s is not found, so this NATS account has no installation: name the right --server "+
 			"and account", wire.BucketTags)
@@ -39,34 +37,38 @@ func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(au
 	if err != nil {
 		return err
 	}
-	subject := subjectOf(wire.BucketTags)
-	filter := subject + tag
+	var records []Record
 	if tag == "" {
-		filter = subject + ">"
+		records, err = b.read(ctx, make(map[string]bool), func(string, int, int) {})
+	} else {
+		records = make([]Record, 1)
+		records[0], err = b.get(ctx, tag)
 	}
-	return stream.Read(ctx, js, streamOf(wire.BucketTags), filter, jetstream.DeliverLastPerSubjectPolicy,
-		func(msg jetstream.Msg, revision, _ uint64) {
-			name := strings.TrimPrefix(msg.Subject(), subject)
-			if idspace.CheckTag(name) != nil {
-				return // nothing of it can be claimed
+	if err != nil {
+		return err
+	}
+	for _, is := range records {
+		if is.revision == 0 || idspace.CheckTag(is.Key) != nil {
+			continue // nothing of it can be claimed
+		}
+		s, err := b.stored(is)
+		if errors.Is(err, errRemade) {
+			s, err = b.misnamed(is.Key, is.revision)
+		}
+		r := audit.Record{Tag: is.Key}
+		switch {
+		case err != nil:
+			r.Problem = fmt.Sprintf("%.*s", mostProblem, err)
+		case s.Revision == 0: // it was written for an earlier bucket
+			continue
+		default:
+			r.Order, r.Opaque = s.Order.String(), string(s.Order.Domain())
+			r.End, r.Deleted = bus.ID(s.MaxID), s.Deleted
+			if s.Last != (allocator.Claim{}) {
+				r.Last = &s.Last
 			}
-			s, err := storedTag(b, name, msg.Data(), revision)
-			if errors.Is(err, errRemade) {
-				s, err = b.misnamed(name, revision)
-			}
-			r := audit.Record{Tag: name}
-			switch {
-			case err != nil:
-				r.Problem = fmt.Sprintf("%.*s", mostProblem, err)
-			case s.Revision == 0: // it was written for an earlier bucket
-				return
-			default:
-				r.Order, r.Opaque = s.Order.String(), string(s.Order.Domain())
-				r.End, r.Deleted = bus.ID(s.MaxID), s.Deleted
-				if s.Last != (allocator.Claim{}) {
-					r.Last = &s.Last
-				}
-			}
-			f(r)
-		})
+		}
+		f(r)
+	}
+	return nil
 }

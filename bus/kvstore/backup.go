@@ -25,22 +25,8 @@ type Backup struct {
 	Installation string
 	Created      time.Time
 	Buckets      []string // those that existed, also without a record
-	Records      []BackupRecord
+	Records      []Record
 }
-
-// BackupRecord is the last message of a key, as it is in the bucket.
-type BackupRecord struct {
-	Bucket  string `json:"bucket"`
-	Key     string `json:"key"`
-	Value   []byte `json:"value"`
-	Removed bool   `json:"removed,omitempty"` // the marker of a deletion by hand
-
-	revision uint64 // in the bucket from which it was read
-}
-
-// backupBuckets are in the order of a backup. The tags come before the master key of opaque tags, which is written
-// before the first of them.
-var backupBuckets = []string{wire.BucketInstallation, wire.BucketTags, wire.BucketWorkers, wire.BucketKeys}
 
 const backupFormat = "leafbus backup 2"
 
@@ -61,15 +47,19 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 		return b, err
 	}
 	b.Installation, b.Created = have.ID, time.Now().UTC().Truncate(time.Second)
-	for _, bucket := range backupBuckets {
-		records, err := readBucket(ctx, cfg, bucket, progress)
+	for _, name := range buckets {
+		from, err := find(ctx, cfg, name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			continue
-		case err != nil:
-			return b, fmt.Errorf("bucket %s: %w", bucket, err)
+		case from.leader == nil: // one that was edited, and so is refused, can be backed up: that is a part of its repair
+			return b, err
 		}
-		b.Buckets, b.Records = append(b.Buckets, bucket), append(b.Records, records...)
+		records, err := from.readAll(ctx, progress)
+		if err != nil {
+			return b, fmt.Errorf("bucket %s: %w", name, err)
+		}
+		b.Buckets, b.Records = append(b.Buckets, name), append(b.Records, records...)
 	}
 	if err := lossOf(ctx, cfg, have); err != nil { // since then
 		return b, err
@@ -77,8 +67,7 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 	return b, b.check()
 }
 
-// lossOf is the error of a backup of tags that are lost. A bucket that was edited, and so is refused, can be backed up:
-// that is a part of its repair.
+// lossOf is the error of a backup of tags that are lost.
 func lossOf(ctx context.Context, cfg Config, have Installation) error {
 	tags, err := FirstOfTags(ctx, cfg, have.ID)
 	switch {
@@ -146,7 +135,7 @@ func ParseBackup(data []byte) (b Backup, err error) {
 	}
 	b = Backup{Installation: head.Installation, Created: head.Created, Buckets: head.Buckets}
 	for line := range bytes.Lines(rest) {
-		var r BackupRecord
+		var r Record
 		if err := decodeWhole(line, &r); err != nil {
 			return b, fmt.Errorf("%w: record %d: %w", errNoBackup, len(b.Records)+1, err)
 		}
@@ -168,7 +157,7 @@ func (b Backup) check() error {
 	owner := ""
 	for _, r := range b.Records {
 		n := name{r.Bucket, r.Key}
-		if seen[n] || !slices.Contains(backupBuckets, r.Bucket) || !slices.Contains(b.Buckets, r.Bucket) {
+		if seen[n] || !slices.Contains(buckets, r.Bucket) || !slices.Contains(b.Buckets, r.Bucket) {
 			return fmt.Errorf("%w: bucket %.40q, key %.200q", errNoBackup, r.Bucket, r.Key)
 		}
 		seen[n] = true

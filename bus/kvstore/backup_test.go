@@ -118,14 +118,14 @@ func TestRestoreIntoAnEmptyAccount(t *testing.T) {
 		t.Errorf("%+v of %d records", done, len(b.Records))
 	}
 	first := func(cfg Config) string {
-		have, err := findTags(t.Context(), cfg)
+		have, err := find(t.Context(), cfg, wire.BucketTags)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprint(have.first)
 	}
 	again := mustBackUp(t, to)
-	if !slices.EqualFunc(again.Records, b.Records, func(x, y BackupRecord) bool { // but for the bucket that they name
+	if !slices.EqualFunc(again.Records, b.Records, func(x, y Record) bool { // but for the bucket that they name
 		is := bytes.ReplaceAll(x.Value, []byte(first(to)), []byte(first(from)))
 		return x.Bucket == y.Bucket && x.Key == y.Key && bytes.Equal(is, y.Value)
 	}) {
@@ -190,7 +190,7 @@ func TestRestoreLowersNothing(t *testing.T) {
 	}
 	// All is lost, and a write for the old bucket comes late.
 	removeTags(t, cfg)
-	late, err := openRecords(t.Context(), cfg)
+	late, err := open(t.Context(), cfg, wire.BucketTags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestRestoreRefused(t *testing.T) {
 	refused("the tag coupon has another order or key", b)
 	keys := b
 	keys.Records = slices.DeleteFunc(slices.Clone(b.Records),
-		func(r BackupRecord) bool { return r.Bucket != wire.BucketKeys })
+		func(r Record) bool { return r.Bucket != wire.BucketKeys })
 	refused("the master key of opaque tags", keys)
 	_, err := ChangeInstallation(t.Context(), other, func(have *Installation) error { have.ID = "two"; return nil })
 	if err != nil {
@@ -267,8 +267,8 @@ func TestMerge(t *testing.T) {
 		if c.bucket == wire.BucketTags {
 			key, c.backup, c.has = "t", head+c.backup+"}", head+c.has+"}"
 		}
-		next, err := place{first: 77}.merge(BackupRecord{Bucket: c.bucket, Key: key, Value: []byte(c.backup)},
-			[]byte(c.has), nil)
+		next, err := bucket{name: c.bucket, first: 77}.merge(Record{Bucket: c.bucket, Key: key, Value: []byte(c.backup)},
+			Record{Value: []byte(c.has)}, nil)
 		got, want := string(next), c.want
 		if want == "" {
 			want = c.has
@@ -291,7 +291,7 @@ func TestCutBackup(t *testing.T) {
 		t.Fatal(err)
 	}
 	back, err := ParseBackup(file.Bytes())
-	if err != nil || !slices.EqualFunc(back.Records, b.Records, func(x, y BackupRecord) bool {
+	if err != nil || !slices.EqualFunc(back.Records, b.Records, func(x, y Record) bool {
 		return x.Key == y.Key && bytes.Equal(x.Value, y.Value)
 	}) {
 		t.Errorf("%v was written, and %v read (%v)", b, back, err)

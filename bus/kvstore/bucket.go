@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,21 +31,24 @@ type Config struct {
 
 func (c Config) log() *slog.Logger { return cmp.Or(c.Log, slog.Default()) }
 
-const (
-	defaultReplicas = 3
-	// A cluster that is starting has too few peers for a while.
-	placementTries = 4
-	placementPause = 500 * time.Millisecond
-
-	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
-	codeNoLeader     jetstream.ErrorCode = 10008 // JSClusterNotAvailErr
-	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
-	codeNotCreated   jetstream.ErrorCode = 10049 // JSStreamCreateErrF
-)
-
 // ErrNoJetStream says that no server answers for JetStream. That may pass: the servers with
 // JetStream may be away.
 var ErrNoJetStream = errors.New("no JetStream answers on this NATS")
+
+// buckets are all that there are, in the order of a backup. The tags come before the master key of opaque tags, which
+// is written before the first of them.
+var buckets = []string{wire.BucketInstallation, wire.BucketTags, wire.BucketWorkers, wire.BucketKeys}
+
+// descriptions of the buckets. That of the tags names their format: another one is refused.
+var descriptions = map[string]string{
+	wire.BucketInstallation: "Leafbus: the installation's record",
+	wire.BucketTags:         "Leafbus: the records of the tags, format 2",
+	wire.BucketWorkers:      "Leafbus: who holds which worker ID, and until when",
+	wire.BucketKeys:         "Leafbus: the master key of opaque tags. Whoever can read it can reveal IDs",
+}
+
+// mostWrites are more than a bucket ever has.
+const mostWrites = 1 << 40
 
 // streamOf is the name of the stream under a bucket.
 func streamOf(bucket string) string { return "KV_" + bucket }
@@ -52,81 +56,106 @@ func streamOf(bucket string) string { return "KV_" + bucket }
 // subjectOf is what comes before the key in the subject of a bucket's record.
 func subjectOf(bucket string) string { return "$KV." + bucket + "." }
 
-// writeTo is where a write of this subject is sent. With a JetStream domain that is another one, because a leaf node of
-// NATS passes on nothing to $KV.>.
-func (c Config) writeTo(subject string) string {
-	if domain := c.JS.Options().Domain; domain != "" {
-		return "$JS." + domain + ".API." + subject
+// streamFor is how the stream under a bucket is made, apart from its replicas, size and first sequence.
+func streamFor(name string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              streamOf(name),
+		Description:       descriptions[name],
+		Subjects:          []string{subjectOf(name) + ">"},
+		Storage:           jetstream.FileStorage,
+		MaxMsgsPerSubject: 1,
+		Discard:           jetstream.DiscardNew,
+		// Nobody may write over a master key, not even by hand.
+		DiscardNewPerSubject: name == wire.BucketKeys,
+		DenyDelete:           true,
+		DenyPurge:            true,
+		// Without AllowDirect only the leader answers a read.
 	}
-	return subject
 }
 
-// openBucket returns the bucket, which it creates if it is missing. One that
-// could lose records by itself is refused.
-func openBucket(ctx context.Context, cfg Config, name, description string, size int64) (jetstream.KeyValue, error) {
-	return openStream(ctx, cfg, name, size, func(replicas int, maxBytes int64) error {
-		_, err := cfg.JS.CreateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket: name, Description: description, History: 1, Storage: jetstream.FileStorage, Replicas: replicas,
-			MaxBytes: maxBytes,
-		})
-		return err
-	})
+// bucket is a bucket as its leader described it when it was looked up.
+type bucket struct {
+	Config
+	name   string
+	leader jetstream.Stream // for reads that only the leader answers
+	first  uint64           // the first sequence, which no other bucket of this name has
+	seen   *atomic.Uint64   // the highest revision of a record that is known to be in it
 }
 
-// openStream is openBucket for a bucket that create makes. maxBytes is 0 unless the account demands a size.
-func openStream(
-	ctx context.Context, cfg Config, name string, size int64, create func(replicas int, maxBytes int64) error,
-) (jetstream.KeyValue, error) {
-	stream, err := streamUnder(ctx, cfg.JS, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if err := makeStream(ctx, cfg, name, size, create); err != nil {
-			return nil, err
-		}
-		stream, err = streamUnder(ctx, cfg.JS, name)
+// saw notes the revision of a record that is in the bucket.
+func (b bucket) saw(revision uint64) {
+	for was := b.seen.Load(); was < revision && !b.seen.CompareAndSwap(was, revision); {
+		was = b.seen.Load()
 	}
+}
+
+// find looks a bucket up. An error that matches [allocator.ErrRefused] says that it is not as generators make it; then
+// the bucket can still be read, unless its leader is too old.
+func find(ctx context.Context, cfg Config, name string) (bucket, error) {
+	stream, err := cfg.JS.Stream(ctx, streamOf(name))
 	if err != nil {
-		return nil, unreached(name, err)
+		return bucket{}, unreached(name, err)
 	}
-	if err := Fit(name, stream.CachedInfo().Config); err != nil {
-		return nil, err
+	info := stream.CachedInfo()
+	if err := checkLeader(info); err != nil {
+		return bucket{}, err
 	}
-	kv, err := cfg.JS.KeyValue(ctx, name)
-	if err != nil {
-		return nil, unreached(name, err)
+	config := info.Config
+	info.Config.AllowDirect = false // for this handle, not in the stream: another replica may lag behind by many seconds
+	b := bucket{cfg, name, stream, config.FirstSeq, new(atomic.Uint64)}
+	if info.State.FirstSeq < b.first { // nats-server 2.15.2 once took over the files of an earlier stream
+		return b, fmt.Errorf("%w: bucket %s has records from before it was made: remove it with `nats stream rm %s`, "+
+			"and restore a backup with `leaf restore`", allocator.ErrRefused, name, config.Name)
 	}
-	return kv, nil
+	return b, Fit(name, config)
 }
 
-// makeStream makes the stream under a bucket that is missing, see openStream.
-func makeStream(
-	ctx context.Context, cfg Config, name string, size int64, create func(replicas int, maxBytes int64) error,
-) error {
+// open is find that makes the bucket if it is missing.
+func open(ctx context.Context, cfg Config, name string) (bucket, error) {
+	b, err := find(ctx, cfg, name)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return b, err
+	}
+	if err := makeBucket(ctx, cfg, name); err != nil {
+		return b, err
+	}
+	return find(ctx, cfg, name)
+}
+
+func makeBucket(ctx context.Context, cfg Config, name string) error {
 	if err := checkOldStore(ctx, cfg); err != nil {
 		return err
 	}
-	err := replicate(ctx, cfg, func(replicas int) error {
-		err := create(replicas, 0)
+	have, _, err := ReadInstallation(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	wanted := streamFor(name)
+	// Its revisions are above those of an earlier bucket, so a late write that names one of those fails. The clock
+	// may be behind that of the generator that made the earlier one.
+	wanted.FirstSeq = max(uint64(time.Now().UnixMicro()), have.Tags+mostWrites)
+	err = replicate(ctx, cfg, func(replicas int) error {
+		wanted.Replicas = replicas
+		_, err := cfg.JS.CreateStream(ctx, wanted)
 		if code(err) == codeNotCreated {
 			// A server that still removes the files of a deleted stream refuses the new one 2 times in 1,000.
-			err = create(replicas, 0)
+			_, err = cfg.JS.CreateStream(ctx, wanted)
 		}
-		if code(err) == codeNeedsSize {
-			err = shrink(size, func(maxBytes int64) error {
-				err := create(replicas, maxBytes)
-				if err == nil {
-					cfg.log().Info("the account demands that streams have a size: "+
-						"`leaf doctor` warns before the bucket is full",
-						"bucket", name, "bytes", maxBytes)
-				}
-				return err
-			})
+		if code(err) != codeNeedsSize {
+			return err
 		}
-		if errors.Is(err, jetstream.ErrBucketExists) || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			return nil // another generator was first, with other replicas
-		}
-		return err
+		return shrink(sizeOf(name), func(maxBytes int64) error {
+			sized := wanted
+			sized.MaxBytes = maxBytes
+			_, err := cfg.JS.CreateStream(ctx, sized)
+			if err == nil {
+				cfg.log().Info("the account demands that streams have a size: `leaf doctor` warns before the bucket is full",
+					"bucket", name, "bytes", maxBytes)
+			}
+			return err
+		})
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another generator was first
 		return unreached(name, err)
 	}
 	return nil
@@ -140,29 +169,59 @@ func unreached(name string, err error) error {
 	return fmt.Errorf("bucket %s: %w", name, err)
 }
 
-// Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by
-// itself.
-func Fit(bucket string, c jetstream.StreamConfig) error {
-	if bucket == wire.BucketTags {
-		return fitTags(c)
-	}
-	if flaw := flaw(c); flaw != "" {
-		return fmt.Errorf("%w: bucket %s has %s, so records could vanish and IDs repeat; remove that setting, "+
-			"for example with `nats stream edit %s`",
-			allocator.ErrRefused, bucket, flaw, streamOf(bucket))
-	}
-	return nil
+// Record is the last message of a key. One with an empty value is the marker of a deletion by hand.
+type Record struct {
+	Bucket string `json:"bucket"`
+	Key    string `json:"key"`
+	Value  []byte `json:"value"`
+
+	revision uint64 // 0: there is no message
 }
 
-// leaderOf returns a handle of the stream under a bucket, for reads that only the leader answers. Another replica may
-// lag behind by many seconds.
-func leaderOf(ctx context.Context, js jetstream.JetStream, bucket string) (jetstream.Stream, error) {
-	stream, err := streamUnder(ctx, js, bucket)
-	if err != nil {
-		return nil, err
+// get reads the record of a key from the leader.
+func (b bucket) get(ctx context.Context, key string) (Record, error) {
+	msg, err := b.leader.GetLastMsgForSubject(ctx, subjectOf(b.name)+key)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return Record{Bucket: b.name, Key: key}, nil
 	}
-	stream.CachedInfo().Config.AllowDirect = false // for this handle, not in the stream
-	return stream, nil
+	if err != nil {
+		return Record{}, fmt.Errorf("bucket %s, key %s: %w", b.name, key, err)
+	}
+	b.saw(msg.Sequence)
+	return Record{b.name, key, append([]byte{}, msg.Data...), msg.Sequence}, nil
+}
+
+// put writes a record by compare-and-set on the revision that was read, and returns the new one. An error matches
+// [allocator.ErrConflict] if the key has another revision, [allocator.ErrUnavailable] if nothing was written, and
+// [allocator.ErrUncertain] if the write may have happened.
+func (b bucket) put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	return b.send(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(revision))
+}
+
+// send sends a message once: a second one would find the own write, and take it for a conflict. It returns the
+// message's sequence. The errors are those of put.
+func (b bucket) send(
+	ctx context.Context, key string, value []byte, options ...jetstream.PublishOpt,
+) (sequence uint64, err error) {
+	subject := subjectOf(b.name) + key
+	if domain := b.JS.Options().Domain; domain != "" { // a leaf node of NATS passes on nothing to $KV.>
+		subject = "$JS." + domain + ".API." + subject
+	}
+	unsent := b.JS.Conn().IsClosed() || ctx.Err() != nil
+	ack, err := b.JS.Publish(ctx, subject, value, append(options, jetstream.WithRetryAttempts(0))...)
+	switch {
+	case err == nil:
+		return ack.Sequence, nil
+	case mismatch(err):
+		return 0, fmt.Errorf("%w: another generator changed it first", allocator.ErrConflict)
+	case full(err): // JetStream looks at its limits before it stores anything
+		return 0, fmt.Errorf("%w: nothing was written, because JetStream is full: raise the limit of the bucket, the "+
+			"account or the server: %w", allocator.ErrUnavailable, err)
+	case unsent, errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrConnectionDraining),
+		errors.Is(err, nats.ErrReconnectBufExceeded): // a generator's connection has no buffer for reconnects
+		return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
+	}
+	return 0, fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
 }
 
 // decodeWhole reads the JSON of a record that has only known fields, and nothing behind it.
@@ -176,58 +235,4 @@ func decodeWhole(data []byte, record any) error {
 		return errors.New("more follows the record")
 	}
 	return nil
-}
-
-// flaw names a setting with which a bucket loses confirmed records; "": none.
-func flaw(c jetstream.StreamConfig) string {
-	switch {
-	case c.MaxAge > 0:
-		return fmt.Sprintf("an age limit (%v)", c.MaxAge)
-	case c.Retention != jetstream.LimitsPolicy: // `nats stream edit` can set that of interest
-		return "another retention than by limits"
-	case c.AllowMsgTTL || c.SubjectDeleteMarkerTTL > 0:
-		return "per-key TTLs"
-	case c.PersistMode == jetstream.AsyncPersistMode:
-		return "asynchronous persistence"
-	case c.Storage == jetstream.MemoryStorage:
-		return "memory storage"
-	case c.Discard == jetstream.DiscardOld && (c.MaxBytes > 0 || c.MaxMsgs > 0):
-		return "a size limit that discards old records"
-	}
-	return ""
-}
-
-// replicate calls create with the configured number of replicas. The default is 3 in a
-// cluster, or 1 if the cluster has fewer than 3 servers with JetStream. It does not take a server that is away for
-// one that does not exist: if the installation's record has 3 replicas, the error stays until all are back.
-func replicate(ctx context.Context, cfg Config, create func(replicas int) error) error {
-	switch {
-	case cfg.Replicas > 0:
-		err := create(cfg.Replicas)
-		if code(err) == codeNotClustered {
-			err = fmt.Errorf("%w: --replicas %d needs a cluster of NATS servers, and this server is in none: leave it out, "+
-				"or see docs/operate.md: %w", allocator.ErrRefused, cfg.Replicas, err)
-		}
-		return err
-	case cfg.Conn.ConnectedClusterName() == "": // it is in none
-		return create(1)
-	}
-	for range placementTries {
-		err := create(defaultReplicas)
-		if c := code(err); c != codeNoPeers && c != codeNotClustered {
-			return err
-		}
-		record, lookErr := cfg.JS.Stream(ctx, streamOf(wire.BucketInstallation))
-		if lookErr == nil && record.CachedInfo().Config.Replicas >= defaultReplicas {
-			return fmt.Errorf("a NATS server of the cluster is away: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(placementPause):
-		}
-	}
-	cfg.log().Warn("the cluster has fewer than three servers with JetStream: one of them keeps the state; " +
-		"losing that server loses the installation (see --replicas)")
-	return create(1)
 }

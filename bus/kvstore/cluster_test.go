@@ -132,12 +132,12 @@ func TestReplicasWhileAServerIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.DiscardHandler)}
-	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { _, err := openInstallation(ctx, cfg); return err })
+	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { _, err := open(ctx, cfg, wire.BucketInstallation); return err })
 	if err := servers[2].DisableJetStream(); err != nil {
 		t.Fatal(err)
 	}
 	insist(ctx, t, 10*time.Second, func(ctx context.Context) error {
-		if _, err := openRecords(ctx, cfg); code(err) != codeNoPeers { // until the others notice it
+		if _, err := open(ctx, cfg, wire.BucketTags); code(err) != codeNoPeers { // until the others notice it
 			_ = js.DeleteKeyValue(ctx, wire.BucketTags)
 			return fmt.Errorf("the bucket was made, or another error came: %w", err)
 		}
@@ -220,7 +220,7 @@ func TestOldStore(t *testing.T) {
 		return js
 	}
 	open := func(js jetstream.JetStream) error {
-		_, err := openRecords(testkit.Context(t), Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet})
+		_, err := open(testkit.Context(t), Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}, wire.BucketTags)
 		return err
 	}
 	js := connect(servers[0])

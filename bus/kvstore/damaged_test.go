@@ -33,7 +33,7 @@ func TestDamaged(t *testing.T) {
 	decoders := map[string]func(record string) error{
 		"master": func(record string) error { _, err := decodeMaster([]byte(record)); return err },
 		"worker": func(record string) error {
-			_, err := decodeWorker("7", []byte(record), 5)
+			_, err := decodeWorker(Record{Key: "7", Value: []byte(record), revision: 5})
 			return err
 		},
 	}
@@ -57,7 +57,7 @@ func TestDamaged(t *testing.T) {
 		"09":    `{"worker":9,"node":"a","incarnation":"i","reserved_until_ms":1}`,
 		"a/b=c": `{"worker":9,"node":"a","incarnation":"i","reserved_until_ms":1}`,
 	} {
-		if e, err := decodeWorker(key, []byte(record), 5); err == nil {
+		if e, err := decodeWorker(Record{Key: key, Value: []byte(record), revision: 5}); err == nil {
 			t.Errorf("worker at key %s: %+v", key, e)
 		}
 	}

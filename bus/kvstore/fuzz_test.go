@@ -24,7 +24,7 @@ func FuzzDecodeWorker(f *testing.F) {
 		f.Add("0", []byte(record))
 	}
 	f.Fuzz(func(t *testing.T, key string, record []byte) {
-		e, err := decodeWorker(key, record, 5)
+		e, err := decodeWorker(Record{Key: key, Value: record, revision: 5})
 		if err != nil {
 			return
 		}
@@ -36,7 +36,7 @@ func FuzzDecodeWorker(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back, err := decodeWorker(key, again, 5)
+		back, err := decodeWorker(Record{Key: key, Value: again, revision: 5})
 		if err != nil || back != e {
 			t.Fatalf("%s: %s reads as %+v, %v", key, again, back, err)
 		}
@@ -45,7 +45,7 @@ func FuzzDecodeWorker(f *testing.F) {
 
 // A backup that is accepted is complete: what is written back says the same.
 func FuzzParseBackup(f *testing.F) {
-	b := Backup{Installation: "one", Buckets: []string{wire.BucketInstallation, wire.BucketTags}, Records: []BackupRecord{
+	b := Backup{Installation: "one", Buckets: []string{wire.BucketInstallation, wire.BucketTags}, Records: []Record{
 		{Bucket: wire.BucketInstallation, Key: InstallationKey, Value: []byte(`{"id":"one"}`)},
 		{Bucket: wire.BucketTags, Key: "order", Value: []byte(`{"tag":"order"}`)},
 	}}

@@ -52,27 +52,19 @@ func saveBucket(tb testing.TB, cfg Config, bucket string) (restore func()) {
 		if err := cfg.JS.DeleteKeyValue(ctx, bucket); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
 			tb.Fatalf("restoring: %v", err)
 		}
-		kv, err := openBucket(ctx, cfg, bucket, "", smallBytes)
-		for removing(err) {
-			kv, err = openBucket(ctx, cfg, bucket, "", smallBytes)
+		b, err := open(ctx, cfg, bucket)
+		for code(err) == codeNotCreated { // the server still removes the folder of the one before
+			b, err = open(ctx, cfg, bucket)
 		}
 		if err != nil {
 			tb.Fatalf("restoring: %v", err)
 		}
 		for key, value := range saved {
-			if _, err := kv.Put(ctx, key, value); err != nil {
+			if _, err := b.put(ctx, key, value, 0); err != nil {
 				tb.Fatalf("restoring: %v", err)
 			}
 		}
 	}
-}
-
-// removing reports whether a bucket cannot be made because the server still
-// removes the folder of the one before: on a slow disk that was seen.
-func removing(err error) bool {
-	const codeStoreFailed jetstream.ErrorCode = 10049
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.ErrorCode == codeStoreFailed
 }
 
 // openRecordsOf opens the records of the installation "ours", which it makes if there is none.

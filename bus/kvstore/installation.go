@@ -41,47 +41,48 @@ type Installation struct {
 // It creates no bucket: an empty one would be in the way of a restore. An error that matches [allocator.ErrRefused]
 // will stay; one that matches [ErrNoJetStream] may pass.
 func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bool, err error) {
-	leader, err := leaderOf(ctx, cfg.JS, wire.BucketInstallation)
+	b, err := find(ctx, cfg, wire.BucketInstallation)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return have, false, nil
 	}
 	if err != nil {
-		return have, false, unreached(wire.BucketInstallation, err)
-	}
-	if err := Fit(wire.BucketInstallation, leader.CachedInfo().Config); err != nil {
 		return have, false, err
 	}
-	msg, err := leader.GetLastMsgForSubject(ctx, subjectOf(wire.BucketInstallation)+InstallationKey)
-	if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Header.Get("KV-Operation") != "" {
-		return have, false, nil
-	}
-	if err != nil {
-		return have, false, fmt.Errorf("the installation's record: %w", err)
-	}
-	if err := json.Unmarshal(msg.Data, &have); err != nil || have.ID == "" {
-		return have, false, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; "+
-			"restore it from a backup",
-			allocator.ErrRefused, wire.BucketInstallation, InstallationKey, msg.Data)
-	}
-	return have, true, nil
+	_, have, err = b.installation(ctx)
+	return have, have.ID != "", err
 }
 
-func openInstallation(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openBucket(ctx, cfg, wire.BucketInstallation, "Leafbus: the installation's record", smallBytes)
+// installation reads the installation's record. Without an ID there is none.
+func (b bucket) installation(ctx context.Context) (r Record, have Installation, err error) {
+	r, err = b.get(ctx, InstallationKey)
+	if err != nil || len(r.Value) == 0 {
+		return r, have, err
+	}
+	if err := json.Unmarshal(r.Value, &have); err != nil || have.ID == "" {
+		return r, Installation{}, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; "+
+			"restore it from a backup",
+			allocator.ErrRefused, wire.BucketInstallation, InstallationKey, r.Value)
+	}
+	return r, have, nil
 }
 
 // CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does
 // nothing if there is a record: read it then.
 func CreateInstallation(ctx context.Context, cfg Config, first Installation) error {
-	record, err := json.Marshal(first)
+	b, err := open(ctx, cfg, wire.BucketInstallation)
 	if err != nil {
 		return err
 	}
-	kv, err := openInstallation(ctx, cfg)
-	if err == nil {
-		_, err = kv.Create(ctx, InstallationKey, record)
+	r, have, err := b.installation(ctx)
+	if err != nil || have.ID != "" {
+		return err
 	}
-	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+	value, err := json.Marshal(first)
+	if err != nil {
+		return err
+	}
+	_, err = b.put(ctx, InstallationKey, value, r.revision)
+	if err != nil && !errors.Is(err, allocator.ErrConflict) {
 		return fmt.Errorf("making the installation's record: %w", err)
 	}
 	return nil
@@ -90,31 +91,30 @@ func CreateInstallation(ctx context.Context, cfg Config, first Installation) err
 // ChangeInstallation changes the installation's record by compare-and-set, and returns what
 // is there then. change is called again when another generator was first. If it fails, nothing changes.
 func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installation) error) (Installation, error) {
-	kv, err := cfg.JS.KeyValue(ctx, wire.BucketInstallation)
+	b, err := find(ctx, cfg, wire.BucketInstallation)
 	if err != nil {
-		return Installation{}, fmt.Errorf("the installation's record: %w", err)
+		return Installation{}, err
 	}
 	for {
-		entry, err := kv.Get(ctx, InstallationKey)
-		if err != nil {
-			return Installation{}, fmt.Errorf("the installation's record: %w", err)
-		}
-		var have Installation
-		if err := json.Unmarshal(entry.Value(), &have); err != nil {
-			return Installation{}, fmt.Errorf("the installation's record: %w", err)
+		r, have, err := b.installation(ctx)
+		switch {
+		case err != nil:
+			return Installation{}, err
+		case have.ID == "":
+			return Installation{}, fmt.Errorf("%w: the installation's record is lost", allocator.ErrUnavailable)
 		}
 		if err := change(&have); err != nil {
 			return Installation{}, err
 		}
-		record, err := json.Marshal(have)
-		if err != nil || bytes.Equal(record, entry.Value()) {
+		value, err := json.Marshal(have)
+		if err != nil || bytes.Equal(value, r.Value) {
 			return have, err
 		}
-		_, err = kv.Update(ctx, InstallationKey, record, entry.Revision())
+		_, err = b.put(ctx, InstallationKey, value, r.revision)
 		if err == nil {
 			return have, nil
 		}
-		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		if !errors.Is(err, allocator.ErrConflict) {
 			return Installation{}, fmt.Errorf("changing the installation's record: %w", err)
 		}
 	}
@@ -122,12 +122,9 @@ func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installati
 
 // HasTags reports whether JetStream has tags. Without a record they show that it lost the record.
 func HasTags(ctx context.Context, cfg Config) (bool, error) {
-	stream, err := streamUnder(ctx, cfg.JS, wire.BucketTags)
+	b, err := find(ctx, cfg, wire.BucketTags)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("bucket %s: %w", wire.BucketTags, err)
-	}
-	return stream.CachedInfo().State.Msgs > 0, nil
+	return b.leader != nil && b.leader.CachedInfo().State.Msgs > 0, err
 }

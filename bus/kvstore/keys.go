@@ -180,24 +180,24 @@ var errNoMaster = fmt.Errorf("%w: JetStream lost the master key of opaque tags (
 func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	stream, err := leaderOf(ctx, k.cfg.JS, wire.BucketKeys)
-	var msg *jetstream.RawStreamMsg
+	b, err := find(ctx, k.cfg, wire.BucketKeys)
+	var r Record
 	if err == nil {
-		msg, err = stream.GetLastMsgForSubject(ctx, subjectOf(wire.BucketKeys)+masterKey)
+		r, err = b.get(ctx, masterKey)
 	}
 	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
+	case errors.Is(err, jetstream.ErrStreamNotFound), err == nil && r.revision == 0:
 		return nil, errNoMaster
 	case err != nil:
-		return nil, fmt.Errorf("%w: reading the master key (bucket %s): %w",
-			allocator.ErrUnavailable, wire.BucketKeys, err)
+		return nil, fmt.Errorf("%w: reading the master key: %w", allocator.ErrUnavailable, err)
 	}
-	return decodeMaster(msg.Data)
+	return decodeMaster(r.Value)
 }
 
 // write writes the master key unless there is one, and returns the one that counts: another generator may be first.
+// After a write without an answer, the next attempt finds what happened.
 func (k *Keys) write(ctx context.Context, master []byte) ([]byte, error) {
-	kv, err := openKeys(ctx, k.cfg)
+	b, err := open(ctx, k.cfg, wire.BucketKeys)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
@@ -205,37 +205,14 @@ func (k *Keys) write(ctx context.Context, master []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = kv.Update(ctx, masterKey, data, 0)
+	_, err = b.put(ctx, masterKey, data, 0)
 	switch {
-	case err == nil:
-		return master, nil
-	case mismatch(err):
+	case errors.Is(err, allocator.ErrConflict):
 		return k.read(ctx)
-	case full(err):
-		return nil, fmt.Errorf("%w: writing the master key: %w", allocator.ErrUnavailable, failedWrite(err))
+	case err != nil:
+		return nil, fmt.Errorf("writing the master key: %w", err)
 	}
-	// If it happened, the next attempt finds it.
-	return nil, fmt.Errorf("%w: writing the master key: %w", allocator.ErrUncertain, err)
-}
-
-// openKeys opens the bucket, and creates it if it is missing.
-func openKeys(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openStream(ctx, cfg, wire.BucketKeys, keysBytes, func(replicas int, maxBytes int64) error {
-		_, err := cfg.JS.CreateStream(ctx, jetstream.StreamConfig{
-			Name:                 streamOf(wire.BucketKeys),
-			Description:          "Leafbus: the master key of opaque tags. Whoever can read it can reveal IDs",
-			Subjects:             []string{subjectOf(wire.BucketKeys) + ">"},
-			Storage:              jetstream.FileStorage,
-			Replicas:             replicas,
-			MaxBytes:             maxBytes,
-			MaxMsgsPerSubject:    1,
-			Discard:              jetstream.DiscardNew,
-			DiscardNewPerSubject: true,
-			DenyDelete:           true,
-			DenyPurge:            true,
-		})
-		return err
-	})
+	return master, nil
 }
 
 // masterRecord is the JSON of the master key.

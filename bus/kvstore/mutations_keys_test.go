@@ -14,7 +14,6 @@ func TestMutationsOfKeys(t *testing.T) {
 		name, by      string
 		before, after string // in keys.go
 	}{
-		{"a master key is written over", "TestRemovalsAreDenied", "			DiscardNewPerSubject: true,\n", ""},
 		{"a key that is not the one of the record is used", "TestSecondMaster",
 			"opaque.KeyID(opaque.DeriveKey(master, t.Name, d)) != t.KeyID || ", ""},
 		{"a name changes its domain", "TestOneMaster", ` && was != d {`, "&& was == d && false {"},

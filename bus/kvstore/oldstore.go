@@ -24,7 +24,7 @@ const (
 // cluster does not know them. nats-server deletes them 30 s after the cluster has formed. A stream that is created
 // before has their records on that server, and not on the others. So records would come and go with the leader.
 func checkOldStore(ctx context.Context, cfg Config) error {
-	if cfg.JS.Conn().ConnectedClusterName() == "" {
+	if !cfg.clustered() {
 		return nil
 	}
 	info, err := cfg.JS.AccountInfo(ctx)
@@ -41,7 +41,7 @@ func checkOldStore(ctx context.Context, cfg Config) error {
 // CheckOldStore is checkOldStore for a record that is to be there again. since is when the first such check was made:
 // at first the servers have not reported their stores to each other, and streams of other programs hide an old store.
 func CheckOldStore(ctx context.Context, cfg Config, since time.Time) error {
-	if cfg.JS.Conn().ConnectedClusterName() == "" {
+	if !cfg.clustered() {
 		return nil
 	}
 	waited := time.Since(since)
@@ -86,7 +86,7 @@ func mayHideOldStore(ctx context.Context, cfg Config) bool {
 	if err != nil || info.Streams == 0 || info.Store == 0 { // the user may not ask
 		return false
 	}
-	for _, bucket := range backupBuckets {
+	for _, bucket := range buckets {
 		if _, err := cfg.JS.Stream(ctx, streamOf(bucket)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return false
 		}

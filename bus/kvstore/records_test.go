@@ -35,7 +35,7 @@ func TestRecords(t *testing.T) {
 			Open:    func(tb testing.TB) allocator.Records { return openRecordsOf(tb, connect(tb, "nats://"+link.Addr())) },
 			Restart: func(testing.TB) { link.Cut() },
 			Save: func(tb testing.TB) func() {
-				restore := snapshot(tb, s)
+				restore := snapshot(tb, s, wire.BucketTags)
 				return func() { removeTags(tb, cfg); restore() }
 			},
 			Damage: func(tb testing.TB, tag string) { put(tb, tag, `{"format":1,"tag":"`+tag+`"}`) },
@@ -70,7 +70,7 @@ func TestRecordsLost(t *testing.T) {
 	w := followTags(t, r)
 	sync1(t, r)
 	removeTags(t, cfg)
-	idle.looked.Store(time.Now().Add(time.Hour).UnixNano()) // the clock was set back
+	idle.looked.Store(&look{})
 	if _, err := idle.Swap(t.Context(), trend("new", 1), 0); !errors.Is(err, allocator.ErrTagsLost) {
 		t.Errorf("a creation when the tags are just lost: %v", err)
 	}
@@ -121,7 +121,7 @@ func TestRecordsEmptied(t *testing.T) {
 	if _, err := cfg.JS.CreateStream(t.Context(), stream.CachedInfo().Config); err != nil {
 		t.Fatal(err)
 	}
-	r.looked.Store(0)
+	r.looked.Store(&look{})
 	if _, err := r.Swap(t.Context(), trend("new", 1), 0); err == nil || !errors.Is(r.Err(), allocator.ErrTagsLost) {
 		t.Errorf("a creation in an emptied bucket: %v; Err: %v", err, r.Err())
 	}
@@ -138,7 +138,7 @@ func TestRecordsLostClockBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	removeTags(t, cfg)
-	b, err := openRecords(t.Context(), cfg)
+	b, err := open(t.Context(), cfg, wire.BucketTags)
 	if err != nil || b.first <= ahead {
 		t.Errorf("the first revision is %d, %v; the old bucket began at %d", b.first, err, ahead)
 	}
@@ -197,7 +197,7 @@ func TestRecordsOfNoInstallation(t *testing.T) {
 			if err := lose(cfg); err != nil {
 				t.Fatal(err)
 			}
-			r.looked.Store(0)
+			r.looked.Store(&look{})
 			if _, err := r.Swap(t.Context(), trend("new", 1), 0); !errors.Is(err, allocator.ErrUnavailable) {
 				t.Errorf("a creation: %v", err)
 			}
@@ -211,7 +211,7 @@ func TestRecordsOfNoInstallation(t *testing.T) {
 			if _, err := r.session(ctx, func(allocator.Update) {}, nil); err == nil {
 				t.Error("a session without a bucket")
 			}
-			if _, err := findTags(t.Context(), cfg); !errors.Is(err, jetstream.ErrStreamNotFound) {
+			if _, err := find(t.Context(), cfg, wire.BucketTags); !errors.Is(err, jetstream.ErrStreamNotFound) {
 				t.Errorf("a bucket of tags was made without an installation: %v", err)
 			}
 		})
@@ -257,7 +257,7 @@ func TestRecordsRefused(t *testing.T) {
 		"first":       func(c *jetstream.StreamConfig) { c.FirstSeq = 0 },
 		"version":     func(c *jetstream.StreamConfig) { c.Description = "Leafbus: the tags and their max_id" },
 	} {
-		c := tagsStream
+		c := streamFor(wire.BucketTags)
 		c.FirstSeq = 1000
 		if change(&c); what != "" {
 			if _, err := cfg.JS.CreateStream(t.Context(), c); err != nil {
@@ -303,7 +303,7 @@ func TestRecordsFull(t *testing.T) {
 	if _, err := r.Swap(t.Context(), trend("order", 21), revision); errors.Is(err, allocator.ErrUncertain) || err == nil {
 		t.Fatalf("a Swap that does not fit: %v", err)
 	}
-	if _, err := r.write(t.Context(), r.beat, nil); err != nil {
+	if _, err := r.write(t.Context(), *r.bucket.Load(), r.beat, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Load(t.Context(), "order"); !errors.Is(err, allocator.ErrUnavailable) || r.Unwritable() == nil {

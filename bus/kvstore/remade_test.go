@@ -45,7 +45,7 @@ func TestRecordOfALaterBucket(t *testing.T) {
 // makeTags makes the bucket of the tags with this first sequence.
 func makeTags(tb testing.TB, cfg Config, first uint64) {
 	tb.Helper()
-	c := tagsStream
+	c := streamFor(wire.BucketTags)
 	c.FirstSeq = first
 	if _, err := cfg.JS.CreateStream(tb.Context(), c); err != nil {
 		tb.Fatal(err)
@@ -60,13 +60,16 @@ func TestPushAfterARestore(t *testing.T) {
 	cfg := newConfig(t, s)
 	r := openRecordsOf(t, cfg)
 	revision := swap(t, r, trend("order", 11), 0)
-	restore := snapshot(t, s)
+	restore := snapshot(t, s, wire.BucketTags)
 	removeTags(t, cfg)
 	makeTags(t, cfg, r.bucket.Load().first+1_000_000)
 	if _, err := r.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	swap(t, r, trend("order", 16), 0)
+	if _, err := r.Load(t.Context(), "order"); err != nil { // so revisions up to this one are known
+		t.Fatal(err)
+	}
 	removeTags(t, cfg)
 	restore()
 	if _, err := r.Swap(t.Context(), trend("order", 21), revision); !errors.Is(err, allocator.ErrConflict) {
@@ -185,7 +188,7 @@ func TestNoBackupOfALoss(t *testing.T) {
 		if b, err := TakeBackup(t.Context(), cfg, quietly); !errors.Is(err, allocator.ErrTagsLost) {
 			t.Errorf("%d records, %v", len(b.Records), err)
 		}
-		if _, err := openRecords(t.Context(), cfg); err != nil {
+		if _, err := open(t.Context(), cfg, wire.BucketTags); err != nil {
 			t.Fatal(err)
 		}
 	}

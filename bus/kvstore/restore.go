@@ -37,7 +37,7 @@ var restoreOrder = []string{wire.BucketKeys, wire.BucketWorkers, wire.BucketTags
 // the error matches [allocator.ErrRefused], and nothing was written.
 func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored,
 	err error) {
-	work := make(map[string][]BackupRecord)
+	work := make(map[string][]Record)
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)
 		if r.Bucket == wire.BucketTags {
@@ -46,11 +46,11 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 			}
 		}
 	}
-	if err := checkTags(ctx, cfg, b.Installation); err != nil {
+	if _, err := FirstOfTags(ctx, cfg, b.Installation); err != nil {
 		return done, fmt.Errorf("nothing was restored: %w", err)
 	}
-	for _, bucket := range backupBuckets {
-		if err := compare(ctx, cfg, bucket, work[bucket]); err != nil {
+	for _, name := range buckets {
+		if err := compare(ctx, cfg, name, work[name]); err != nil {
 			return done, fmt.Errorf("nothing was restored: %w", err)
 		}
 	}
@@ -60,20 +60,23 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 			delete(lacks, r.Key)
 		}
 		for tag := range lacks {
-			work[wire.BucketTags] = append(work[wire.BucketTags], BackupRecord{Bucket: wire.BucketTags, Key: tag})
+			work[wire.BucketTags] = append(work[wire.BucketTags], Record{Bucket: wire.BucketTags, Key: tag})
 		}
 	}
 	var tags uint64 // the bucket into which they were restored
-	for _, bucket := range restoreOrder {
-		if !slices.Contains(b.Buckets, bucket) {
+	for _, name := range restoreOrder {
+		if !slices.Contains(b.Buckets, name) {
 			continue
 		}
-		first, err := restoreBucket(ctx, cfg, bucket, work[bucket], known, &done, progress)
-		if err != nil {
-			return done, fmt.Errorf("bucket %s: %w; it is safe to repeat the restore", bucket, err)
+		in, err := open(ctx, cfg, name)
+		if err == nil {
+			err = in.restoreAll(ctx, work[name], known, &done, progress)
 		}
-		if bucket == wire.BucketTags {
-			tags = first
+		if err != nil {
+			return done, fmt.Errorf("bucket %s: %w; it is safe to repeat the restore", name, err)
+		}
+		if name == wire.BucketTags {
+			tags = in.first
 		}
 	}
 	if slices.Contains(b.Buckets, wire.BucketTags) {
@@ -85,18 +88,18 @@ func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, 
 }
 
 // compare returns an error if a record of the backup contradicts one that there is.
-func compare(ctx context.Context, cfg Config, bucket string, records []BackupRecord) error {
-	in, err := placeOf(ctx, cfg, bucket)
+func compare(ctx context.Context, cfg Config, name string, records []Record) error {
+	in, err := find(ctx, cfg, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("bucket %s: %w", bucket, err)
+		return err
 	}
 	return parallel(ctx, len(records), func(ctx context.Context, i int) error {
-		is, err := lastRecord(ctx, in.leader, bucket, records[i].Key)
-		if err == nil && is != nil && !is.Removed {
-			_, err = in.merge(records[i], is.Value, nil)
+		is, err := in.get(ctx, records[i].Key)
+		if err == nil {
+			_, err = in.merge(records[i], is, nil)
 		}
 		if errors.Is(err, allocator.ErrDamaged) { // it stays as it is
 			return nil
@@ -105,56 +108,15 @@ func compare(ctx context.Context, cfg Config, bucket string, records []BackupRec
 	})
 }
 
-// place is a bucket that records are restored into.
-type place struct {
-	leader jetstream.Stream
-	first  uint64 // of the bucket of the tags, see tagsBucket
-}
-
-func placeOf(ctx context.Context, cfg Config, bucket string) (place, error) {
-	leader, err := leaderOf(ctx, cfg.JS, bucket)
-	if err != nil {
-		return place{}, err
-	}
-	return place{leader, leader.CachedInfo().Config.FirstSeq}, nil
-}
-
-// openBackedUp opens a bucket, and creates it with the settings that generators use.
-func openBackedUp(ctx context.Context, cfg Config, bucket string) (err error) {
-	switch bucket {
-	case wire.BucketInstallation:
-		_, err = openInstallation(ctx, cfg)
-	case wire.BucketTags:
-		_, err = openRecords(ctx, cfg)
-	case wire.BucketWorkers:
-		_, err = openWorkers(ctx, cfg)
-	case wire.BucketKeys:
-		_, err = openKeys(ctx, cfg)
-	}
-	return err
-}
-
-// restoreBucket returns the first sequence of the bucket, too.
-func restoreBucket(
-	ctx context.Context, cfg Config, bucket string, records []BackupRecord, known map[string]int64, done *Restored,
-	progress Progress,
-) (first uint64, err error) {
-	if err := openBackedUp(ctx, cfg, bucket); err != nil {
-		return 0, err
-	}
-	kv, err := cfg.JS.KeyValue(ctx, bucket)
-	if err != nil {
-		return 0, err
-	}
-	in, err := placeOf(ctx, cfg, bucket)
-	if err != nil {
-		return 0, err
-	}
+// restoreAll restores records, and counts in done.
+func (b bucket) restoreAll(
+	ctx context.Context, records []Record, known map[string]int64, done *Restored, progress Progress,
+) error {
 	results, behind := make([]result, len(records)), make([]bool, len(records))
 	var finished atomic.Int64
-	err = parallel(ctx, len(records), func(ctx context.Context, i int) (err error) {
-		results[i], behind[i], err = in.restore(ctx, kv, records[i], known)
-		progress(bucket, int(finished.Add(1)), len(records))
+	err := parallel(ctx, len(records), func(ctx context.Context, i int) (err error) {
+		results[i], behind[i], err = b.restore(ctx, records[i], known)
+		progress(b.name, int(finished.Add(1)), len(records))
 		return err
 	})
 	for i, r := range results {
@@ -166,13 +128,13 @@ func restoreBucket(
 		case resultUnchanged:
 			done.Unchanged++
 		case resultDamaged:
-			done.Damaged = append(done.Damaged, bucket+" "+records[i].Key)
+			done.Damaged = append(done.Damaged, b.name+" "+records[i].Key)
 		}
 		if behind[i] {
 			done.Behind = append(done.Behind, records[i].Key)
 		}
 	}
-	return in.first, err
+	return err
 }
 
 // result is what became of a record.
@@ -188,29 +150,13 @@ const (
 
 // restore creates or raises a record by compare-and-set. A write without an answer comes back as a conflict, and is
 // then found.
-func (in place) restore(
-	ctx context.Context, kv jetstream.KeyValue, r BackupRecord, known map[string]int64,
-) (_ result, behind bool, err error) {
+func (b bucket) restore(ctx context.Context, r Record, known map[string]int64) (_ result, behind bool, err error) {
 	for {
-		is, err := lastRecord(ctx, in.leader, r.Bucket, r.Key)
+		is, err := b.get(ctx, r.Key)
 		if err != nil {
 			return resultNone, false, err
 		}
-		var has []byte
-		var revision uint64
-		if is != nil {
-			revision = is.revision
-		}
-		if is != nil && !is.Removed {
-			has = is.Value
-		}
-		if r.Removed {
-			if is != nil {
-				return resultUnchanged, false, nil
-			}
-			return resultCreated, false, kv.Delete(ctx, r.Key)
-		}
-		next, err := in.merge(r, has, known)
+		next, err := b.merge(r, is, known)
 		switch {
 		case errors.Is(err, allocator.ErrDamaged):
 			return resultDamaged, false, nil
@@ -218,54 +164,57 @@ func (in place) restore(
 			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
 		case next == nil:
 			return resultNone, false, nil
-		case has != nil && bytes.Equal(next, has):
+		case is.revision != 0 && bytes.Equal(next, is.Value):
 			return resultUnchanged, false, nil
 		}
-		_, err = kv.Update(ctx, r.Key, next, revision)
+		_, err = b.put(ctx, r.Key, next, is.revision)
 		switch {
 		case err == nil:
-			without, err := in.merge(r, has, nil)
-			if has == nil {
+			without, err := b.merge(r, is, nil)
+			if len(is.Value) == 0 {
 				return resultCreated, !bytes.Equal(next, without), err
 			}
 			return resultRaised, !bytes.Equal(next, without), err
-		case !mismatch(err):
+		case !errors.Is(err, allocator.ErrConflict):
 			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
 		}
 	}
 }
 
-// merge returns what a record is after the restore, where has is what there is (nil: nothing), and the backup may
+// merge returns what a record is after the restore, where is is what there is, and the backup may
 // have nothing (a nil value). nil: there is still nothing. An error that matches [allocator.ErrRefused] says that the
 // two contradict each other, one that matches [allocator.ErrDamaged] that what there is cannot be read.
-func (in place) merge(r BackupRecord, has []byte, known map[string]int64) ([]byte, error) {
-	switch r.Bucket {
+func (b bucket) merge(r, is Record, known map[string]int64) ([]byte, error) {
+	var has []byte // nil: there is none
+	if len(is.Value) > 0 {
+		has = is.Value
+	}
+	switch b.name {
 	case wire.BucketTags:
-		return mergeTag(r, has, known[r.Key], in.first)
+		return mergeTag(r, has, known[r.Key], b.first)
 	case wire.BucketWorkers:
 		return mergeWorker(r, has)
 	case wire.BucketKeys:
 		if has != nil && !bytes.Equal(has, r.Value) {
 			return nil, fmt.Errorf("%w: the master key of opaque tags (bucket %s) is not the one of the backup, and two make "+
-				"the same IDs: "+
-				"see docs/operate.md#lost-keys", allocator.ErrRefused, wire.BucketKeys)
+				"the same IDs: see docs/operate.md#lost-keys", allocator.ErrRefused, b.name)
 		}
 		return r.Value, nil
 	}
-	var is, was Installation
-	if has == nil || json.Unmarshal(has, &is) != nil || json.Unmarshal(r.Value, &was) != nil { // damaged by hand
+	var now, was Installation
+	if has == nil || json.Unmarshal(has, &now) != nil || json.Unmarshal(r.Value, &was) != nil { // damaged by hand
 		return r.Value, nil
 	}
-	if is.ID != was.ID {
+	if now.ID != was.ID {
 		return nil, fmt.Errorf("%w: this NATS account has installation %s, and the backup is of installation %s: "+
-			"name the right --server and account", allocator.ErrRefused, is.ID, was.ID)
+			"name the right --server and account", allocator.ErrRefused, now.ID, was.ID)
 	}
 	return has, nil
 }
 
 // mergeTag merges the records of a tag for the bucket with this first sequence. A record for another bucket counts as
 // none.
-func mergeTag(r BackupRecord, has []byte, known int64, first uint64) ([]byte, error) {
+func mergeTag(r Record, has []byte, known int64, first uint64) ([]byte, error) {
 	was, _, lacks := decodeRecord(r.Key, r.Value)
 	is, of, err := decodeRecord(r.Key, has)
 	none := has == nil || of != first
@@ -287,7 +236,7 @@ func mergeTag(r BackupRecord, has []byte, known int64, first uint64) ([]byte, er
 }
 
 // mergeWorker keeps the holder that there is.
-func mergeWorker(r BackupRecord, has []byte) ([]byte, error) {
+func mergeWorker(r Record, has []byte) ([]byte, error) {
 	var was, is snowflake.Record
 	if has == nil {
 		return r.Value, nil

@@ -2,33 +2,65 @@ package kvstore
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// The errors of JetStream that are about room.
+// The errors of JetStream that are told apart.
 const (
-	codeAccountFull jetstream.ErrorCode = 10002 // JSAccountResourcesExceededErr
-	codeMsgTooBig   jetstream.ErrorCode = 10054 // JSStreamMessageExceedsMaximumErr
-	codeNeedsSize   jetstream.ErrorCode = 10113 // JSStreamMaxBytesRequired
-	codeSizeAbove   jetstream.ErrorCode = 10122 // JSStreamMaxStreamBytesExceeded
-	codeNoStorage   jetstream.ErrorCode = 10047 // JSStorageResourcesExceededErr
-	codeServerFull  jetstream.ErrorCode = 10023 // JSInsufficientResourcesErr
-	codeStoreFailed jetstream.ErrorCode = 10077 // JSStreamStoreFailedF
+	codeAccountFull  jetstream.ErrorCode = 10002 // JSAccountResourcesExceededErr
+	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
+	codeNoLeader     jetstream.ErrorCode = 10008 // JSClusterNotAvailErr
+	codeServerFull   jetstream.ErrorCode = 10023 // JSInsufficientResourcesErr
+	codeNoStorage    jetstream.ErrorCode = 10047 // JSStorageResourcesExceededErr
+	codeNotCreated   jetstream.ErrorCode = 10049 // JSStreamCreateErrF
+	codeMsgTooBig    jetstream.ErrorCode = 10054 // JSStreamMessageExceedsMaximumErr
+	codeNotClustered jetstream.ErrorCode = 10074 // JSStreamReplicasNotSupportedErr
+	codeStoreFailed  jetstream.ErrorCode = 10077 // JSStreamStoreFailedF
+	codeNeedsSize    jetstream.ErrorCode = 10113 // JSStreamMaxBytesRequired
+	codeSizeAbove    jetstream.ErrorCode = 10122 // JSStreamMaxStreamBytesExceeded
 )
 
-// The sizes of buckets in an account that demands one: enough for some 500,000 tags, 100,000 keys of opaque tags, and
-// all workers.
-const (
-	tagsBytes  = 256 << 20
-	keysBytes  = 64 << 20
-	smallBytes = 16 << 20
-	leastBytes = 1 << 20 // a smaller size does not help
-)
+// code is that of an error of JetStream; 0: it is another error.
+func code(err error) jetstream.ErrorCode {
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.ErrorCode
+	}
+	return 0
+}
+
+// mismatch reports whether a write was refused because the key has another revision.
+// The library's own errors for that do not cover all cases.
+func mismatch(err error) bool {
+	c := code(err)
+	return c == jetstream.JSErrCodeStreamWrongLastSequence || c == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+}
+
+// full reports whether JetStream refused a write because of a limit.
+func full(err error) bool {
+	switch code(err) {
+	case codeServerFull, codeAccountFull, codeMsgTooBig:
+		return true
+	case codeStoreFailed: // its text has the cause
+		return strings.Contains(err.Error(), "maximum bytes exceeded") || strings.Contains(err.Error(),
+			"maximum messages exceeded")
+	}
+	return false
+}
+
+// sizeOf is the size of a bucket in an account that demands one: enough for some 500,000 tags, or for all workers.
+func sizeOf(bucket string) int64 {
+	if bucket == wire.BucketTags {
+		return 256 << 20
+	}
+	return 16 << 20
+}
+
+// leastBytes is where shrink ends: a smaller size does not help.
+const leastBytes = 1 << 20
 
 // shrink calls create with a size, and with half of it as often as the account or the server has no room for so much.
 func shrink(size int64, create func(maxBytes int64) error) error {
@@ -48,37 +80,6 @@ func tooLarge(err error) bool {
 		return true
 	case codeNoPeers: // its text has the causes
 		return strings.Contains(err.Error(), "insufficient storage")
-	}
-	return false
-}
-
-// code is that of an error of JetStream; 0: it is another error.
-func code(err error) jetstream.ErrorCode {
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
-		return api.ErrorCode
-	}
-	return 0
-}
-
-// failedWrite is the error of a write that may have happened, which matches [allocator.ErrUncertain], or that surely
-// did not: JetStream looks at its limits before it stores anything.
-func failedWrite(err error) error {
-	if !full(err) {
-		return fmt.Errorf("%w: %w", allocator.ErrUncertain, err)
-	}
-	return fmt.Errorf("%w: nothing was written, because JetStream is full: raise the limit of the bucket, the "+
-		"account or the server: %w",
-		allocator.ErrUnavailable, err)
-}
-
-// full reports whether JetStream refused a write because of a limit.
-func full(err error) bool {
-	switch code(err) {
-	case codeServerFull, codeAccountFull, codeMsgTooBig:
-		return true
-	case codeStoreFailed: // its text has the cause
-		return strings.Contains(err.Error(), "maximum bytes exceeded") || strings.Contains(err.Error(),
-			"maximum messages exceeded")
 	}
 	return false
 }

@@ -19,10 +19,6 @@ import (
 )
 
 const (
-	// lookEach is how often a watch looks whether JetStream lost anything.
-	lookEach = 5 * time.Second
-	// lookTimeout bounds a look.
-	lookTimeout = 2 * time.Second
 	// heartbeat is how often an idle consumer says that it is there, and silence how long it may say nothing.
 	heartbeat = time.Second
 	silence   = 3 * time.Second
@@ -93,62 +89,27 @@ func (r *Records) Sync(ctx context.Context) error {
 	}
 }
 
-// keepLooking keeps what JetStream lost for Err.
-func (r *Records) keepLooking(ctx context.Context) {
-	tick := time.NewTicker(lookEach)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-r.lookNow:
-		}
-		if r.bucket.Load() == nil {
-			continue
-		}
-		looking, cancel := context.WithTimeout(ctx, lookTimeout)
-		_, _ = r.look(looking) // after an error what was known before stays
-		if r.Unwritable() != nil {
-			_ = r.probe(looking)
-		}
-		cancel()
-	}
-}
-
 // session is one reading of the bucket: all records, and then the changes.
 type session struct {
 	*Records
-	tagsBucket
+	bucket
 	f        func(allocator.Update)
 	consumer string
-	number   int
+	messages <-chan *nats.Msg
 	synced   bool
 
 	got     uint64 // how many messages the consumer has delivered
 	at      uint64 // the sequence of the last one
 	pending uint64 // how many followed it then
-
-	// A session is synced when an own write was acknowledged, and the reading then went past it, twice in a row. Once
-	// does not do: a consumer skips the records that were replaced, and counts them a moment later.
-	passed int       // writes that the reading has passed
-	beatAt uint64    // the sequence of the own write; 0: it is under way
-	before uint64    // how far the reading was when it was sent
-	acked  chan beat // its answer
 }
 
-// beat is the answer to an own write.
-type beat struct {
-	sequence uint64
-	err      error
-}
-
-// session reads until something is wrong, or a new session is wanted.
+// session reads until something is wrong, or a new session is wanted:
+//
+//	session → follow → sync → next → take
+//	                 → next → take
 func (r *Records) session(
 	ctx context.Context, f func(allocator.Update), connected <-chan nats.Status,
 ) (synced bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	for len(connected) > 0 {
 		<-connected
 	}
@@ -156,51 +117,133 @@ func (r *Records) session(
 	case <-r.again:
 	default:
 	}
-	s := &session{Records: r, f: f, consumer: rand.Text(), acked: make(chan beat, 1)}
 	r.mu.Lock()
 	r.begun++
-	s.number = r.begun
+	number := r.begun
 	r.mu.Unlock()
 	if r.bucket.Load() == nil {
 		return false, errNotOpen
 	}
-	finding, found := context.WithTimeout(ctx, loadTimeout)
-	s.tagsBucket, err = findTags(finding, r.cfg) // it may have been made again
-	found()
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if lost, unknown := r.look(ctx); !errors.Is(lost, allocator.ErrTagsLost) { // then `leaf restore` makes it
-			return false, errors.Join(lost, unknown)
+	s := &session{Records: r, f: f, consumer: rand.Text()}
+	ctx, end := context.WithCancelCause(ctx)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer end(nil)
+	waiting.Go(func() {
+		select {
+		case <-connected:
+			r.wake() // also where this session ends for another reason
+			end(errAgain)
+		case <-ctx.Done():
 		}
-		s.tagsBucket, err = openRecords(ctx, r.cfg)
-	}
-	if err != nil {
-		return false, err
-	}
-	r.bucket.Store(&s.tagsBucket)
-	select {
-	case r.lookNow <- struct{}{}:
-	default:
-	}
-	s.beatSoon(ctx)
-	select {
-	case b := <-s.acked:
-		if b.err != nil {
-			return false, b.err
-		}
-		s.beatAt = b.sequence
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-	messages, err := s.subscribe(ctx)
-	if err != nil {
-		return false, err
-	}
-	err = s.read(ctx, messages, connected)
+	})
+	err = s.follow(ctx, func() {
+		s.synced = true
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.synced = number
+		close(r.news)
+		r.news = make(chan struct{})
+	})
 	return s.synced, err
 }
 
+// follow calls synced when the session is synced, and goes on.
+func (s *session) follow(ctx context.Context, synced func()) (err error) {
+	finding, found := context.WithTimeout(ctx, loadTimeout)
+	s.bucket, err = find(finding, s.cfg, wire.BucketTags) // it may have been made again
+	found()
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if lost, unknown := s.look(ctx); !errors.Is(lost, allocator.ErrTagsLost) { // then `leaf restore` makes it
+			return errors.Join(lost, unknown)
+		}
+		s.bucket, err = open(ctx, s.cfg, wire.BucketTags)
+	}
+	if err != nil {
+		return err
+	}
+	s.Records.bucket.Store(&s.bucket)
+	select {
+	case s.lookNow <- struct{}{}:
+	default:
+	}
+	wrote, err := s.writeBeat(ctx)
+	if err == nil {
+		err = s.subscribe(ctx)
+	}
+	if err == nil {
+		err = s.sync(ctx, wrote)
+	}
+	if err != nil {
+		return err
+	}
+	synced()
+	for err == nil {
+		_, err = s.next(ctx, nil)
+	}
+	return err
+}
+
+// sync reads until an own write was acknowledged, and the reading then went past it, twice in a row. wrote is the
+// sequence of the first one. Once does not do: a consumer skips the records that were replaced, and counts them a
+// moment later.
+func (s *session) sync(ctx context.Context, wrote uint64) error {
+	for passed := 0; ; {
+		for s.at < wrote || s.pending > 0 {
+			var late <-chan time.Time
+			if s.at >= wrote {
+				late = time.After(beatAgain)
+			}
+			if came, err := s.next(ctx, late); err != nil {
+				return err
+			} else if !came {
+				break
+			}
+		}
+		if s.pending == 0 {
+			if passed++; passed == 2 {
+				return nil
+			}
+		}
+		var err error
+		if wrote, err = s.writeBeat(ctx); err != nil {
+			return err
+		}
+		if wrote <= s.at {
+			return errors.New("the bucket was made again")
+		}
+	}
+}
+
+// writeBeat sends an own write, and returns its sequence.
+func (s *session) writeBeat(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	return s.write(ctx, s.bucket, s.beat, nil)
+}
+
+// next handles the next message. came is false if none came until late.
+func (s *session) next(ctx context.Context, late <-chan time.Time) (came bool, err error) {
+	var again <-chan struct{}
+	if s.synced { // else sessions that are often wanted would never end
+		again = s.again
+	}
+	select {
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	case <-again:
+		return false, errAgain
+	case <-time.After(silence):
+		return false, fmt.Errorf("the consumer said nothing for %v", silence)
+	case <-late:
+		return false, nil
+	case m := <-s.messages:
+		return true, s.take(m)
+	}
+}
+
 // subscribe makes the consumer. It is in memory, on any server of the cluster, and may be behind there.
-func (s *session) subscribe(ctx context.Context) (<-chan *nats.Msg, error) {
+func (s *session) subscribe(ctx context.Context) error {
 	conn := s.cfg.JS.Conn()
 	messages, inbox := make(chan *nats.Msg), conn.NewInbox()
 	sub, err := conn.Subscribe(inbox, func(m *nats.Msg) {
@@ -210,8 +253,9 @@ func (s *session) subscribe(ctx context.Context) (<-chan *nats.Msg, error) {
 		}
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
+	s.messages = messages
 	context.AfterFunc(ctx, func() { _ = sub.Unsubscribe() })
 	making, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
@@ -221,78 +265,7 @@ func (s *session) subscribe(ctx context.Context) (<-chan *nats.Msg, error) {
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: consumerLife,
 		FlowControl: true, IdleHeartbeat: heartbeat,
 	})
-	return messages, err
-}
-
-func (s *session) read(ctx context.Context, messages <-chan *nats.Msg, connected <-chan nats.Status) error {
-	quiet := time.NewTimer(silence)
-	defer quiet.Stop()
-	counted := time.NewTimer(beatAgain)
-	counted.Stop()
-	for {
-		var again <-chan struct{}
-		if s.synced { // else sessions that are often wanted would never end
-			again = s.again
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-connected:
-			return errAgain
-		case <-again:
-			return errAgain
-		case <-quiet.C:
-			return fmt.Errorf("the consumer said nothing for %v", silence)
-		case <-counted.C:
-			s.beatSoon(ctx)
-		case b := <-s.acked:
-			if b.err != nil {
-				return b.err
-			}
-			if s.beatAt = b.sequence; s.beatAt <= s.before {
-				return errors.New("the bucket was made again")
-			}
-		case m := <-messages:
-			if err := s.take(m); err != nil {
-				return err
-			}
-			quiet.Reset(silence)
-		}
-		if s.synced || s.beatAt == 0 || s.at < s.beatAt {
-			continue
-		}
-		if s.pending > 0 {
-			counted.Reset(beatAgain)
-			continue
-		}
-		counted.Stop()
-		if s.passed++; s.passed == 1 {
-			s.beatSoon(ctx)
-			continue
-		}
-		s.done()
-	}
-}
-
-// done lets the calls of Sync return that came before the session.
-func (s *session) done() {
-	s.synced = true
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Records.synced = s.number
-	close(s.news)
-	s.news = make(chan struct{})
-}
-
-// beatSoon sends an own write. Its answer comes to acked.
-func (s *session) beatSoon(ctx context.Context) {
-	s.beatAt, s.before = 0, s.at
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, beatTimeout)
-		defer cancel()
-		sequence, err := s.write(ctx, s.beat, nil)
-		s.acked <- beat{sequence, err}
-	}()
+	return err
 }
 
 // take handles a message of the consumer. The error of one that is not the next shows a gap, or a consumer that began
@@ -313,11 +286,11 @@ func (s *session) take(m *nats.Msg) error {
 	if strings.HasPrefix(key, apart) || idspace.CheckTag(key) != nil {
 		return nil
 	}
-	stored, err := storedTag(s.tagsBucket, key, m.Data, s.at)
+	stored, err := s.stored(Record{Key: key, Value: m.Data, revision: s.at})
 	if errors.Is(err, errRemade) {
 		looking, cancel := context.WithTimeout(context.Background(), loadTimeout)
 		defer cancel()
-		if now, unknown := findTags(looking, s.cfg); unknown != nil || now.first != s.first {
+		if now, unknown := find(looking, s.cfg, wire.BucketTags); unknown != nil || now.first != s.first {
 			return errors.Join(err, unknown)
 		}
 		stored, err = s.misnamed(key, s.at)

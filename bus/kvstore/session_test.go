@@ -22,12 +22,12 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// snapshot copies the bucket with its revisions, as `nats stream backup` does. The function that it returns puts the
+// snapshot copies a bucket with its revisions, as `nats stream backup` does. The function that it returns puts the
 // copy in the place of the bucket.
-func snapshot(tb testing.TB, s *embedded.Server) (restore func()) {
+func snapshot(tb testing.TB, s *embedded.Server, bucket string) (restore func()) {
 	tb.Helper()
 	nc := natskit.Connect(tb, s)
-	name := streamOf(wire.BucketTags)
+	name := streamOf(bucket)
 	inbox := nc.NewInbox()
 	chunks, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -104,7 +104,7 @@ func TestRecordsRestored(t *testing.T) {
 	cfg := newConfig(t, s)
 	r := openRecordsOf(t, cfg)
 	revision := swap(t, r, trend("order", 11), 0)
-	restore := snapshot(t, s)
+	restore := snapshot(t, s, wire.BucketTags)
 	swap(t, r, trend("order", 21), revision)
 	w := followTags(t, r)
 	sync1(t, r)
@@ -178,27 +178,24 @@ func (a *acks) Publish(context.Context, string, []byte, ...jetstream.PublishOpt)
 // server that is behind may say so too early, and one that skips replaced records counts them late.
 func TestSessionSynced(t *testing.T) {
 	t.Parallel()
-	r := NewRecords(Config{JS: &acks{left: []uint64{20, 22, 22, 22, 22, 22}}, Log: testkit.Quiet})
-	s := &session{Records: r, tagsBucket: tagsBucket{seen: new(atomic.Uint64)}, f: func(allocator.Update) {},
-		consumer: "mine", number: 1, beatAt: 10, acked: make(chan beat, 1)}
-	ctx, stop := context.WithCancel(t.Context())
+	cfg := Config{JS: &acks{left: []uint64{20, 22, 22, 22, 22, 22}}, Log: testkit.Quiet}
 	messages, ended := make(chan *nats.Msg), make(chan error, 1)
-	go func() { ended <- s.read(ctx, messages, nil) }()
-	defer func() { stop(); <-ended }()
-	synced := func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.synced == 1
-	}
+	s := &session{Records: NewRecords(cfg), bucket: bucket{Config: cfg, seen: new(atomic.Uint64)},
+		f: func(allocator.Update) {}, consumer: "mine", messages: messages}
+	go func() { ended <- s.sync(t.Context(), 10) }()
 	for i, m := range [][2]int{{5, 0}, {9, 2}, {11, 0}, {12, 0}, {13, 0}, {21, 2}, {22, 1}} {
-		messages <- message("mine", i+1, m[0], m[1])
-		messages <- beatOf(strconv.Itoa(i + 1)) // it is taken when the message before it was handled
-		if synced() {
-			t.Fatalf("synced before message %d was read", i+1)
+		for _, m := range []*nats.Msg{message("mine", i+1, m[0], m[1]), beatOf(strconv.Itoa(i + 1))} {
+			select {
+			case messages <- m:
+			case err := <-ended:
+				t.Fatalf("synced before message %d was read: %v", i+1, err)
+			}
 		}
 	}
 	messages <- message("mine", 8, 23, 0)
-	testkit.Eventually(t, "synced", synced)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // beatOf is the heartbeat of a consumer which has delivered so many messages.
@@ -221,7 +218,7 @@ func TestSessionGap(t *testing.T) {
 		"another consumer": {[]*nats.Msg{message("mine", 1, 71, 0), message("other", 2, 72, 0)}, false},
 		"the last is lost": {[]*nats.Msg{message("mine", 1, 71, 0), beatOf("2")}, false},
 	} {
-		s := &session{consumer: "mine", f: func(allocator.Update) {}, tagsBucket: tagsBucket{seen: new(atomic.Uint64)}}
+		s := &session{consumer: "mine", f: func(allocator.Update) {}, bucket: bucket{seen: new(atomic.Uint64)}}
 		var err error
 		for _, m := range c.messages {
 			err = errors.Join(err, s.take(m))

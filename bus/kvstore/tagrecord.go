@@ -73,16 +73,16 @@ func (r tagRecord) sound() bool {
 		r.Quota.PerSecond >= 0 && r.Quota.Burst >= 0 && r.Outlast >= 0 && r.Limit >= 0 && r.Version >= 0
 }
 
-// storedTag reads a record as the bucket has it.
-func storedTag(b tagsBucket, tag string, data []byte, revision uint64) (allocator.Stored, error) {
-	t, of, err := decodeRecord(tag, data)
+// stored reads a record as the bucket of the tags has it.
+func (b bucket) stored(r Record) (allocator.Stored, error) {
+	t, of, err := decodeRecord(r.Key, r.Value)
 	switch {
 	case err != nil:
-		return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, err
+		return allocator.Stored{Tag: allocator.Tag{Name: r.Key}, Revision: r.revision}, err
 	case of > b.first:
 		return allocator.Stored{}, errRemade
 	case of != b.first: // it was written for an earlier bucket
 		return allocator.Stored{}, nil
 	}
-	return allocator.Stored{Tag: t, Revision: revision}, nil
+	return allocator.Stored{Tag: t, Revision: r.revision}, nil
 }

@@ -10,10 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/wire"
@@ -24,12 +20,10 @@ import (
 // as the JSON of [snowflake.Record]; the version is the key's revision. It
 // implements [snowflake.Registry].
 //
-// The first call opens the bucket. If the bucket is lost, one call fails, and the next
-// one makes an empty bucket. An error that matches [snowflake.ErrRefused] will stay.
+// It looks the bucket up for each call, and makes it if it is missing. An error that matches [snowflake.ErrRefused]
+// will stay.
 type Workers struct {
 	cfg Config
-
-	kv atomic.Pointer[jetstream.KeyValue] // nil: not open
 
 	mu     sync.Mutex
 	known  map[int64]snowflake.Entry // as last read or written, by worker
@@ -43,59 +37,46 @@ func NewWorkers(cfg Config) *Workers {
 	return &Workers{cfg: cfg, known: make(map[int64]snowflake.Entry), logged: make(map[string]uint64)}
 }
 
-func openWorkers(ctx context.Context, cfg Config) (jetstream.KeyValue, error) {
-	return openBucket(ctx, cfg, wire.BucketWorkers, "Leafbus: who holds which worker ID, and until when", smallBytes)
-}
-
-func (w *Workers) bucket(ctx context.Context) (jetstream.KeyValue, error) {
-	if kv := w.kv.Load(); kv != nil {
-		return *kv, nil
-	}
-	kv, err := openWorkers(ctx, w.cfg)
+func (w *Workers) open(ctx context.Context) (bucket, error) {
+	b, err := open(ctx, w.cfg, wire.BucketWorkers)
 	if errors.Is(err, allocator.ErrRefused) {
 		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	w.kv.Store(&kv)
-	return kv, nil
-}
-
-// failed returns err. If the error says that the bucket is missing, the next call opens
-// it again.
-func (w *Workers) failed(err error) error {
-	if errors.Is(err, jetstream.ErrStreamNotFound) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders) {
-		w.kv.Store(nil)
-	}
-	return err
+	return b, err
 }
 
 // List implements [snowflake.Registry]. It logs each damaged record once.
 func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
-	if _, err := w.bucket(ctx); err != nil {
+	b, err := w.open(ctx)
+	if err != nil {
 		return nil, err
 	}
-	records, err := readOnce(ctx, w.cfg, wire.BucketWorkers, make(map[string]bool), func(string, int, int) {})
+	entries, _, err := w.list(ctx, b)
+	return entries, err
+}
+
+// list returns all records, and the revision of each key that was deleted by hand.
+func (w *Workers) list(ctx context.Context, b bucket) (entries []snowflake.Entry, deleted map[string]uint64, err error) {
+	records, err := b.read(ctx, make(map[string]bool), func(string, int, int) {})
 	if err != nil {
-		return nil, fmt.Errorf("reading the workers' records: %w", w.failed(err))
+		return nil, nil, fmt.Errorf("reading the workers' records: %w", err)
 	}
-	var entries []snowflake.Entry
-	for _, record := range records {
-		if record.Removed {
-			continue // by hand
+	deleted = make(map[string]uint64)
+	for _, r := range records {
+		if len(r.Value) == 0 {
+			deleted[r.Key] = r.revision
+			continue
 		}
-		e, err := decodeWorker(record.Key, record.Value, record.revision)
+		e, err := decodeWorker(r)
 		if err != nil {
-			w.damaged(record.Key, record.revision, err)
+			w.damaged(r, err)
 			continue
 		}
 		w.know(e)
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(x, y snowflake.Entry) int { return cmp.Compare(x.Worker, y.Worker) })
-	return entries, nil
+	return entries, deleted, nil
 }
 
 // know remembers the record of a version.
@@ -106,31 +87,28 @@ func (w *Workers) know(e snowflake.Entry) {
 }
 
 // unchanged reports whether the bucket still has the record that had this version when
-// it was read or written. Comparing revisions is not enough: a bucket that was made again,
-// or restored, uses the same ones again.
-func (w *Workers) unchanged(ctx context.Context, kv jetstream.KeyValue, worker int64, version uint64) (bool, error) {
+// it was read or written. Comparing revisions is not enough: a bucket that was restored from a snapshot
+// uses the same ones again.
+func (w *Workers) unchanged(ctx context.Context, b bucket, worker int64, version uint64) (bool, error) {
 	w.mu.Lock()
 	known := w.known[worker]
 	w.mu.Unlock()
-	entry, err := kv.Get(ctx, workerKey(worker))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return false, nil
-	}
+	r, err := b.get(ctx, workerKey(worker))
 	if err != nil {
 		return false, err
 	}
-	e, err := decodeWorker(entry.Key(), entry.Value(), entry.Revision())
+	e, err := decodeWorker(r)
 	if err != nil {
-		return false, nil // damaged, or not written by a generator
+		return false, nil // deleted or damaged by hand
 	}
 	return e.Version == version && (known.Version != version || e == known), nil
 }
 
 // damaged logs a record that cannot be read, once.
-func (w *Workers) damaged(key string, revision uint64, err error) {
+func (w *Workers) damaged(r Record, err error) {
 	w.mu.Lock()
-	known := w.logged[key] == revision
-	w.logged[key] = revision
+	known := w.logged[r.Key] == r.revision
+	w.logged[r.Key] = r.revision
 	w.mu.Unlock()
 	if !known {
 		w.cfg.log().Error("a worker's record is damaged: no generator can take this worker until its key is deleted",
@@ -141,11 +119,11 @@ func (w *Workers) damaged(key string, revision uint64, err error) {
 // Add implements [snowflake.Registry]. It begins at a random worker, so that
 // generators that start together seldom want the same one.
 func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
-	entries, err := w.List(ctx)
+	b, err := w.open(ctx)
 	if err != nil {
 		return snowflake.Entry{}, err
 	}
-	kv, err := w.bucket(ctx)
+	entries, deleted, err := w.list(ctx, b)
 	if err != nil {
 		return snowflake.Entry{}, err
 	}
@@ -159,22 +137,32 @@ func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choic
 		if listed[r.Worker] || !c.Allows(r.Worker) {
 			continue
 		}
-		record, err := json.Marshal(r)
-		if err != nil {
-			return snowflake.Entry{}, err
-		}
-		version, err := kv.Create(ctx, workerKey(r.Worker), record) // also if the key was deleted by hand
+		version, err := w.put(ctx, b, r, deleted[workerKey(r.Worker)])
 		switch {
 		case err == nil:
-			e := snowflake.Entry{Record: r, Version: version}
-			w.know(e)
-			return e, nil
-		case !mismatch(err):
-			return snowflake.Entry{}, fmt.Errorf("adding the record of worker %d: %w", r.Worker,
-				failedWrite(w.failed(err)))
+			return snowflake.Entry{Record: r, Version: version}, nil
+		case !errors.Is(err, snowflake.ErrConflict): // a conflict: its record is new, or damaged
+			return snowflake.Entry{}, err
 		}
 	}
 	return snowflake.Entry{}, fmt.Errorf("%w: of %d to %d none is free", snowflake.ErrFull, c.First, c.Last)
+}
+
+// put writes a record by compare-and-set.
+func (w *Workers) put(ctx context.Context, b bucket, r snowflake.Record, version uint64) (uint64, error) {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return 0, err
+	}
+	version, err = b.put(ctx, workerKey(r.Worker), value, version)
+	switch {
+	case errors.Is(err, allocator.ErrConflict):
+		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
+	case err != nil:
+		return 0, fmt.Errorf("writing the record of worker %d: %w", r.Worker, err)
+	}
+	w.know(snowflake.Entry{Record: r, Version: version})
+	return version, nil
 }
 
 // Put implements [snowflake.Registry] with one compare-and-set, after a look at
@@ -183,50 +171,31 @@ func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (
 	if version == 0 { // would make the key
 		return 0, fmt.Errorf("%w: worker %d has no version 0", snowflake.ErrConflict, r.Worker)
 	}
-	kv, err := w.bucket(ctx)
+	b, err := w.open(ctx)
 	if err != nil {
 		return 0, err
 	}
-	record, err := json.Marshal(r)
-	if err != nil {
-		return 0, err
-	}
-	same, err := w.unchanged(ctx, kv, r.Worker, version)
-	if err != nil {
-		return 0, fmt.Errorf("reading the record of worker %d: %w", r.Worker, w.failed(err))
-	}
-	if !same {
-		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
-	}
-	version, err = kv.Update(ctx, workerKey(r.Worker), record, version)
+	same, err := w.unchanged(ctx, b, r.Worker, version)
 	switch {
-	case mismatch(err):
-		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
 	case err != nil:
-		return 0, fmt.Errorf("writing the record of worker %d: %w", r.Worker, failedWrite(w.failed(err)))
+		return 0, fmt.Errorf("reading the record of worker %d: %w", r.Worker, err)
+	case !same:
+		return 0, fmt.Errorf("%w: worker %d", snowflake.ErrConflict, r.Worker)
 	}
-	w.know(snowflake.Entry{Record: r, Version: version})
-	return version, nil
-}
-
-// mismatch reports whether a write was refused because the key has another revision.
-// The library's own errors for that do not cover all cases.
-func mismatch(err error) bool {
-	c := code(err)
-	return c == jetstream.JSErrCodeStreamWrongLastSequence || c == jetstream.JSErrCodeStreamWrongLastSequenceConstant
+	return w.put(ctx, b, r, version)
 }
 
 func workerKey(worker int64) string { return strconv.FormatInt(worker, 10) }
 
 // decodeWorker reads a record. A record that this package cannot have written is an
 // error: a guess could give a worker to two generators.
-func decodeWorker(key string, data []byte, revision uint64) (snowflake.Entry, error) {
-	var r snowflake.Record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return snowflake.Entry{}, fmt.Errorf("key %s: %w", key, err)
+func decodeWorker(r Record) (snowflake.Entry, error) {
+	e := snowflake.Entry{Version: r.revision}
+	if err := json.Unmarshal(r.Value, &e.Record); err != nil {
+		return snowflake.Entry{}, fmt.Errorf("key %s: %w", r.Key, err)
 	}
-	if workerKey(r.Worker) != key || r.Worker < 0 || r.Incarnation == "" || r.ReservedUntil <= 0 {
-		return snowflake.Entry{}, fmt.Errorf("key %s: %.200q", key, data)
+	if workerKey(e.Worker) != r.Key || e.Worker < 0 || e.Incarnation == "" || e.ReservedUntil <= 0 {
+		return snowflake.Entry{}, fmt.Errorf("key %s: %.200q", r.Key, r.Value)
 	}
-	return snowflake.Entry{Record: r, Version: revision}, nil
+	return e, nil
 }

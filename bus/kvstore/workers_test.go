@@ -14,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
 func TestWorkersConformance(t *testing.T) {
@@ -34,10 +35,11 @@ func TestWorkersConformance(t *testing.T) {
 
 func workersBucket(t *testing.T, s *embedded.Server) jetstream.KeyValue {
 	t.Helper()
-	kv, err := openBucket(t.Context(), newConfig(t, s), wire.BucketWorkers, "", smallBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := newConfig(t, s)
+	_, err := open(t.Context(), cfg, wire.BucketWorkers)
+	kit.Must(t, err)
+	kv, err := cfg.JS.KeyValue(t.Context(), wire.BucketWorkers)
+	kit.Must(t, err)
 	return kv
 }
 
@@ -59,23 +61,18 @@ func TestWorkerDeletedByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, remove := range map[string]func(context.Context, string,
-		...jetstream.KVDeleteOpt) error{"delete": kv.Delete, "purge": kv.Purge} {
-		if err := remove(t.Context(), "7"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Put(t.Context(), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) {
-			t.Errorf("%s: Put: %v, want %v", name, err, snowflake.ErrConflict)
-		}
-		if got, err := w.List(t.Context()); err != nil || len(got) != 0 {
-			t.Errorf("%s: List: %+v, %v", name, got, err)
-		}
-		if e, err = w.Add(t.Context(), holder(0), only(7)); err != nil {
-			t.Fatalf("%s: Add: %v", name, err)
-		}
-		if e.Version, err = w.Put(t.Context(), e.Record, e.Version); err != nil {
-			t.Errorf("%s: Put: %v", name, err)
-		}
+	kit.Must(t, kv.Delete(t.Context(), "7"))
+	if _, err := w.Put(t.Context(), e.Record, e.Version); !errors.Is(err, snowflake.ErrConflict) {
+		t.Errorf("Put: %v, want %v", err, snowflake.ErrConflict)
+	}
+	if got, err := w.List(t.Context()); err != nil || len(got) != 0 {
+		t.Errorf("List: %+v, %v", got, err)
+	}
+	if e, err = w.Add(t.Context(), holder(0), only(7)); err != nil {
+		t.Fatalf("Add: %v", err)
+	}
+	if _, err = w.Put(t.Context(), e.Record, e.Version); err != nil {
+		t.Errorf("Put: %v", err)
 	}
 	if log.Len() > 0 {
 		t.Errorf("the log takes the mark of a deletion for a record: %s", log.String())

@@ -38,9 +38,9 @@ var breakages = []breakage{
 		why:  "A claim that got no answer in time counts as done, so IDs that were never claimed are handed out.",
 		edits: []edit{
 			{"bus/kvstore/records.go",
-				"	made, err := r.write(ctx, subject, data, jetstream.WithExpectLastSequencePerSubject(revision))\n",
+				"	made, err := r.write(ctx, b, t.Name, data, jetstream.WithExpectLastSequencePerSubject(revision))\n",
 				"	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)\n	defer cancel()\n" +
-					"	made, err := r.write(short, subject, data, jetstream.WithExpectLastSequencePerSubject(revision))\n" +
+					"	made, err := r.write(short, b, t.Name, data, jetstream.WithExpectLastSequencePerSubject(revision))\n" +
 					"	if err != nil && short.Err() != nil && revision > 0 {\n		return revision, nil\n	}\n"},
 		},
 		faults: []string{"lost-answers", "leader-freeze", "quorum-freeze"},
@@ -213,7 +213,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 			{"bus/kvstore/workers.go", "rand.Int64N(max(1, n)); i < n", "int64(rand.N(1)); i < n"},
 			{"bus/kvstore/workers.go", "if listed[r.Worker] || !c.Allows(r.Worker) {", "if false {"},
 			{"bus/kvstore/workers.go",
-				"kv.Create(ctx, workerKey(r.Worker), record)", "kv.Put(ctx, workerKey(r.Worker), record)"},
+				"b.put(ctx, workerKey(r.Worker), value, version)", "b.send(ctx, workerKey(r.Worker), value)"},
 		},
 		faults: []string{"restart"},
 		stores: jetStream, checks: []string{"twice"},
