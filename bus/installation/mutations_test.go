@@ -44,7 +44,7 @@ func TestMutations(t *testing.T) {
 		{"an old server is used", "TestOldServerIsNotUsed", []mutate.Edit{{"version.go",
 			"case semver.Compare(v, leastVersion) < 0:", "case false:"}}},
 		{"an old server is used after a reconnect", "TestOldServerLater", []mutate.Edit{{"version.go",
-			"d.timeout, o.CustomDialer = o.Timeout, d", "d.timeout = o.Timeout"}}},
+			"				_ = nc.ForceReconnect() // an error: it is closed\n", ""}}},
 		{"a first start with a wrong password waits for ever", "TestMisconfigured", []mutate.Edit{{"member.go",
 			"	if errors.Is(err, allocator.ErrMisconfigured) ||", "	if false ||"}}},
 		{"a copy of a folder passes for the original", "TestFolderCopied", []mutate.Edit{{"folder.go",
