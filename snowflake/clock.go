@@ -23,10 +23,10 @@ func (e *BackwardsError) Error() string {
 // Unwrap makes the error match ErrClockBackwards.
 func (e *BackwardsError) Unwrap() error { return ErrClockBackwards }
 
-// Reading is what a machine's clocks say at one moment.
+// Reading is what a machine's clocks say at one moment, in ms.
 type Reading struct {
-	Wall int64         // Unix ms; people and NTP set it
-	Mono time.Duration // since some moment of this process; only runs forward
+	Wall int64 // since 1970; people and NTP set it
+	Mono int64 // since some moment of this process; only runs forward
 }
 
 // SystemClock returns the clock of this machine.
@@ -34,16 +34,17 @@ func SystemClock() func() Reading {
 	start := time.Now()
 	return func() Reading {
 		now := time.Now()
-		return Reading{now.UnixMilli(), now.Sub(start)}
+		return Reading{now.UnixMilli(), now.Sub(start).Milliseconds()}
 	}
 }
 
 // setSince returns by how much the wall clock was set since an earlier reading.
-func (r Reading) setSince(earlier Reading) time.Duration {
-	return millis(r.Wall-earlier.Wall) - (r.Mono - earlier.Mono)
+func (r Reading) setSince(earlier Reading) int64 {
+	return r.Wall - earlier.Wall - (r.Mono - earlier.Mono)
 }
 
-func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+// duration is how others see a length of time.
+func duration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 // text is a time for people.
 func text(ms int64) string { return time.UnixMilli(ms).UTC().Format(TimeFormat) }
@@ -52,8 +53,8 @@ func text(ms int64) string { return time.UnixMilli(ms).UTC().Format(TimeFormat) 
 type clockState struct {
 	guard     stepGuard
 	backwards backwards
-	waitUntil time.Duration // Mono: the end of backwardsWaiting
-	skewed    bool          // that it is not trusted was reported, and is not over
+	waitUntil int64 // Mono: the end of backwardsWaiting
+	skewed    bool  // that it is not trusted was reported, and is not over
 }
 
 // timeLocked returns the time that may be used at the reading r, in Unix ms.
@@ -71,19 +72,19 @@ func (g *Generator) now() (t int64, r Reading) {
 // of the year 2055 cannot be taken back. Until then time goes on from the last trusted
 // reading at the pace of the monotonic clock, so a step stops nothing.
 type stepGuard struct {
-	tolerance time.Duration
+	tolerance int64
 	trusted   Reading
-	doubting  bool          // the wall clock is ahead and not trusted
-	since     time.Duration // Mono of when that began, or was last contradicted
-	ahead     int64         // ms, at the last reading
+	doubting  bool  // the wall clock is ahead and not trusted
+	since     int64 // Mono of when that began, or was last contradicted
+	ahead     int64 // at the last reading
 }
 
 // at returns the time that may be used at the reading r, in Unix ms. issued is the time of the last ID.
 func (g *stepGuard) at(r Reading, issued int64) int64 {
-	expected := g.trusted.Wall + (r.Mono - g.trusted.Mono).Milliseconds()
+	expected := g.trusted.Wall + r.Mono - g.trusted.Mono
 	ahead := r.Wall - expected
-	if ahead > g.tolerance.Milliseconds() {
-		if !g.doubting || ahead-g.ahead > g.tolerance.Milliseconds() { // another step must not be trusted with the first
+	if ahead > g.tolerance {
+		if !g.doubting || ahead-g.ahead > g.tolerance { // another step must not be trusted with the first
 			g.doubting, g.since = true, r.Mono
 		}
 		g.ahead = ahead
@@ -92,7 +93,7 @@ func (g *stepGuard) at(r Reading, issued int64) int64 {
 	g.doubting = false
 	// A clock that went back behind the IDs may return to where it was. That is no
 	// step forward, so the trusted reading stays ahead of it meanwhile.
-	if r.Wall >= issued || -ahead <= g.tolerance.Milliseconds() {
+	if r.Wall >= issued || -ahead <= g.tolerance {
 		g.trusted = r
 	}
 	return r.Wall
@@ -102,7 +103,7 @@ func (g *stepGuard) at(r Reading, issued int64) int64 {
 func (g *stepGuard) trust(r Reading) { g.trusted, g.doubting = r, false }
 
 // trustAlone is how long a step forward is doubted when there are no peers to ask.
-const trustAlone = 10 * time.Second
+const trustAlone = 10_000 // ms
 
 // checkStep decides, if it can, whether to trust a wall clock that stepped forward. It trusts
 // the step if most of the peers' clocks agree, or if there are no peers and the step has lasted.
@@ -126,9 +127,9 @@ func (g *Generator) checkStep(ctx context.Context) {
 	}
 	alone := len(peers) == 0 && now.Mono-g.clock.guard.since >= trustAlone
 	if alone || len(peers) > 0 && !agreed {
-		skewed := ClockSkewed{Now: before.Wall, Expected: expected, Threshold: g.cfg.MaxClockSkew}
+		skewed := ClockSkewed{Now: before.Wall, Expected: expected, Threshold: g.cfg.MaxClockSkew.Milliseconds()}
 		if len(peers) > 0 {
-			skewed.Peers = before.Wall + Median(peers).Milliseconds()
+			skewed.Peers = before.Wall + Median(peers)
 		}
 		g.reportSkewedLocked(&skewed)
 	}
@@ -169,7 +170,7 @@ func (g *Generator) reportSkewedLocked(e *ClockSkewed) {
 const askFor = time.Second
 
 // askPeers returns how far the peers' clocks are ahead of this one's.
-func (g *Generator) askPeers(ctx context.Context) ([]time.Duration, error) {
+func (g *Generator) askPeers(ctx context.Context) ([]int64, error) {
 	before := g.cfg.Clock()
 	ask, cancel := context.WithTimeout(ctx, askFor)
 	peers := g.cfg.PeerClocks(ask)
@@ -178,23 +179,23 @@ func (g *Generator) askPeers(ctx context.Context) ([]time.Duration, error) {
 		return nil, fmt.Errorf("asking the other generators for their clocks: %w", err)
 	}
 	now := g.cfg.Clock()
-	if now.Mono-before.Mono > 2*askFor || now.setSince(before).Abs() > g.cfg.MaxClockSkew {
+	if now.Mono-before.Mono > 2*askFor.Milliseconds() || !g.cfg.agrees(now.setSince(before)) {
 		return nil, errors.New("the other generators were asked for their clocks, and meanwhile this one's was set or the " +
 			"process stood still")
 	}
 	return peers, nil
 }
 
-// Median is the middle of durations, and 0 of none. It says how far the peers' clocks are
+// Median is the middle of numbers, and 0 of none. It says how far the peers' clocks are
 // ahead, where Leaf's documents say average. One clock that is wrong by a day moves the average
 // of a thousand by more than a minute. The median is wrong only if half of the clocks are.
-func Median(durations []time.Duration) time.Duration {
-	if len(durations) == 0 {
+func Median(numbers []int64) int64 {
+	if len(numbers) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(durations))
-	n := len(sorted)
-	return sorted[(n-1)/2]/2 + sorted[n/2]/2 // this way nothing overflows
+	sorted := slices.Sorted(slices.Values(numbers))
+	low, high := sorted[(len(sorted)-1)/2], sorted[len(sorted)/2]
+	return low + int64((uint64(high)-uint64(low))/2) // this way nothing overflows
 }
 
 // backwards is what is being done about a clock that went backwards.
@@ -208,10 +209,10 @@ const (
 
 // checkBackwardsLocked decides what to do about a clock that is behind the last ID. It waits
 // for twice the offset if that is small, and else refuses until the clock has caught up.
-func (g *Generator) checkBackwardsLocked(r Reading, t int64) (wait time.Duration, err error) {
+func (g *Generator) checkBackwardsLocked(r Reading, t int64) (wait int64, err error) {
 	c := &g.clock
-	offset := millis(g.seq.ms - t)
-	small := offset <= g.cfg.MaxBack
+	offset := g.seq.ms - t
+	small := offset <= g.cfg.MaxBack.Milliseconds()
 	switch {
 	case c.backwards == backwardsWaiting && small && r.Mono < c.waitUntil:
 		return c.waitUntil - r.Mono, nil
@@ -221,13 +222,13 @@ func (g *Generator) checkBackwardsLocked(r Reading, t int64) (wait time.Duration
 	case c.backwards == backwardsNot && small:
 		c.backwards, wait = backwardsWaiting, 2*offset
 		c.waitUntil = r.Mono + wait
-		g.cfg.Notify(ClockBackwards{g.workerLocked(), offset.Milliseconds(), g.seq.ms, t, Waited})
+		g.cfg.Notify(ClockBackwards{g.workerLocked(), offset, g.seq.ms, t, Waited})
 		return wait, nil
 	case c.backwards != backwardsRefusing:
 		c.backwards = backwardsRefusing
-		g.cfg.Notify(ClockBackwards{g.workerLocked(), offset.Milliseconds(), g.seq.ms, t, Refused})
+		g.cfg.Notify(ClockBackwards{g.workerLocked(), offset, g.seq.ms, t, Refused})
 	}
-	return 0, &BackwardsError{offset}
+	return 0, &BackwardsError{duration(offset)}
 }
 
 // clearBackwardsLocked ends the episode of a worker whose clock was behind, if it was.

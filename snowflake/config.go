@@ -23,18 +23,13 @@ const (
 )
 
 const (
-	// restAtStart is how far the ceiling of the last run may be ahead of its clock. A start may have to wait
+	// restAtStart is how far, in ms, the ceiling of the last run may be ahead of its clock. A start may have to wait
 	// for that long. If it is further ahead, the clock went backwards since the start compared it.
-	restAtStart = (ceilingAhead + slack) * time.Millisecond
-	// recheckAfter bounds the pause between checks of the clock while requests wait.
-	recheckAfter = 100 * time.Millisecond
-	// nextMillisecond is the pause while the present one is used up, and how much earlier than a longer unit
-	// of time a pause ends. The scheduler makes it a millisecond or more; maxLag makes up for that.
-	nextMillisecond = 500 * time.Microsecond
-	// stalled is how far behind the ceiling may be before that is a fault.
-	stalled = 100 * time.Millisecond
-	// ending is how long before the end of the layout an alert says so.
-	ending = 365 * 24 * time.Hour
+	restAtStart = ceilingAhead + slack
+	// stalled is how far behind the ceiling may be, in ms, before that is a fault.
+	stalled = 100
+	// ending is how long before the end of the layout, in ms, an alert says so. A new layout must last for longer.
+	ending = 365 * 24 * 3_600_000
 )
 
 // Config says how a [Generator] works. Needed are Layout, Registry, File, Place,
@@ -60,9 +55,9 @@ type Config struct {
 	// PeersKnown reports whether the peers have had time to say what they hold. Until then the generator takes
 	// no worker but its own. Default: they have.
 	PeersKnown func() bool
-	// PeerClocks asks the peers for their clocks, and returns by how much each is ahead of this machine's. It
+	// PeerClocks asks the peers for their clocks, and returns by how many ms each is ahead of this machine's. It
 	// must be safe for concurrent use and return when its context is done. Default: there are no peers.
-	PeerClocks func(context.Context) []time.Duration
+	PeerClocks func(context.Context) []int64
 	// Notify receives the events, mostly under a lock: it must neither block nor
 	// call the generator. Default: they are dropped.
 	Notify func(Event)
@@ -99,7 +94,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.PeersKnown = func() bool { return true }
 	}
 	if cfg.PeerClocks == nil {
-		cfg.PeerClocks = func(context.Context) []time.Duration { return nil }
+		cfg.PeerClocks = func(context.Context) []int64 { return nil }
 	}
 	if cfg.Notify == nil {
 		cfg.Notify = func(Event) {}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // listed is how many holders an error lists.
@@ -27,13 +26,13 @@ const (
 // situation is all that the next step depends on.
 type situation struct {
 	cfg      *Config
-	held     Entry           // of the worker that it holds; version 0: the registry must be asked
-	starting bool            // no worker was held yet since Run began
-	stopping bool            // Run has ended
-	peers    []time.Duration // how far the peers' clocks are ahead, at a start
-	t        int64           // time that may be reserved now
-	wall     int64           // what the wall clock says
-	saved    Saved           // what the file knows
+	held     Entry   // of the worker that it holds; version 0: the registry must be asked
+	starting bool    // no worker was held yet since Run began
+	stopping bool    // Run has ended
+	peers    []int64 // how far the peers' clocks are ahead, at a start
+	t        int64   // time that may be reserved now
+	wall     int64   // what the wall clock says
+	saved    Saved   // what the file knows
 	entries  []Entry
 	away     error // why the registry did not answer; nil: it did
 }
@@ -130,7 +129,7 @@ func (s *situation) differsError() error {
 	return fmt.Errorf("the clock differs from the other generators' clocks: it says %s, %v %s the %s that is their "+
 		"median (%d of %d agree within %v, --max-clock-skew); no worker is used until they agree. Set this machine's "+
 		"clock right; if it is right, set theirs",
-		text(s.wall), ahead.Abs(), side, text(s.wall+ahead.Milliseconds()), s.cfg.near(s.peers), len(s.peers),
+		text(s.wall), duration(ahead).Abs(), side, text(s.wall+ahead), s.cfg.near(s.peers), len(s.peers),
 		s.cfg.MaxClockSkew)
 }
 
@@ -138,10 +137,9 @@ func (s *situation) differsError() error {
 func (s *situation) skewed() *ClockSkewed {
 	switch {
 	case s.differs():
-		theirs := s.wall + Median(s.peers).Milliseconds()
-		return &ClockSkewed{Now: s.wall, Peers: theirs, Threshold: s.cfg.MaxClockSkew}
+		return &ClockSkewed{Now: s.wall, Peers: s.wall + Median(s.peers), Threshold: s.cfg.MaxClockSkew.Milliseconds()}
 	case s.behind() > s.cfg.MaxClockWait.Milliseconds():
-		return &ClockSkewed{Now: s.wall, Recorded: s.recorded(), Threshold: s.cfg.MaxClockWait}
+		return &ClockSkewed{Now: s.wall, Recorded: s.recorded(), Threshold: s.cfg.MaxClockWait.Milliseconds()}
 	}
 	return nil
 }
@@ -159,7 +157,7 @@ func (s *situation) behind() int64 {
 // there is, so all of it is taken off. So no restart after a crash is refused, or waits. The registry, if it answers,
 // may know better.
 func (s *situation) recorded() int64 {
-	recorded := s.saved.Ceiling - restAtStart.Milliseconds()
+	recorded := s.saved.Ceiling - restAtStart
 	if own, has := s.own(); has {
 		recorded = max(recorded, own.Reported)
 	}
@@ -168,7 +166,7 @@ func (s *situation) recorded() int64 {
 
 func (s *situation) behindError(behind int64) error {
 	err := fmt.Errorf("%w: it says %s, and this generator's last time on record is %s; no worker is used until the clock "+
-		"has caught up", &BackwardsError{millis(behind)}, text(s.wall), text(s.recorded()))
+		"has caught up", &BackwardsError{duration(behind)}, text(s.wall), text(s.recorded()))
 	if behind > s.cfg.MaxClockWait.Milliseconds() {
 		err = fmt.Errorf("%w. Set the clock right, or start as a new node, which takes another worker (--node NEWNAME)", err)
 	}
@@ -207,10 +205,16 @@ func (s *situation) allTaken() error {
 		s.cfg.FirstWorker, s.cfg.LastWorker, strings.Join(holders, ", "))
 }
 
+// agrees reports whether a clock that is ahead by so much is as right as this one.
+func (cfg *Config) agrees(ahead int64) bool {
+	most := cfg.MaxClockSkew.Milliseconds()
+	return -most <= ahead && ahead <= most
+}
+
 // near is how many of the peers' clocks agree with this generator's.
-func (cfg *Config) near(peers []time.Duration) (n int) {
+func (cfg *Config) near(peers []int64) (n int) {
 	for _, ahead := range peers {
-		if ahead.Abs() <= cfg.MaxClockSkew {
+		if cfg.agrees(ahead) {
 			n++
 		}
 	}

@@ -23,8 +23,11 @@
 //  4. The file belongs to one data folder and the record to one incarnation. A generator that
 //     finds another one there takes another worker.
 //
-// What a generator does next about its worker is in decide.go, and when it may issue in issue.go. All times are Unix
-// ms. Floors and reservations begin and end with a unit of the layout.
+// What a generator does next about its worker is in decide.go, and when it may issue in issue.go.
+//
+// There is one unit of time: int64 milliseconds, since 1970 for a moment. Records, files and IDs have it anyway. Floors
+// and reservations begin and end with a unit of the layout. A time.Duration is only in [Config], in [BackwardsError],
+// and where a goroutine sleeps.
 //
 // Clocks decide which time an ID carries, and how soon another generator may take a worker. They
 // never decide whether an ID is unique. The package knows neither NATS nor ZooKeeper. Each

@@ -1,9 +1,7 @@
 package snowflake
 
-import "time"
-
 // Event is something that an operator may want to know: one of the types below. Times are
-// Unix ms. An episode is reported once when it begins and once, by [Recovered], when it ends.
+// Unix ms, and lengths of time ms. An episode is reported once when it begins and once, by [Recovered], when it ends.
 type Event interface{ event() }
 
 // Action is what is done about a clock that went backwards.
@@ -26,7 +24,7 @@ const (
 // ClockBackwards says that the clock is behind the last ID.
 type ClockBackwards struct {
 	Worker    int64
-	Offset    int64 // ms
+	Offset    int64
 	Last, Now int64
 	Action    Action
 }
@@ -39,7 +37,7 @@ type ClockSkewed struct {
 	Expected  int64 // by the monotonic clock; 0: at a start
 	Recorded  int64 // the last time on record; 0: it is not about that
 	Peers     int64 // the median of their clocks; 0: there are none, or it is not about them
-	Threshold time.Duration
+	Threshold int64
 }
 
 // WorkerAcquired says that the generator holds a worker.

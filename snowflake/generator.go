@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 )
@@ -36,8 +35,8 @@ var (
 // forward. One notices that the process stood still.
 type Generator struct {
 	cfg         Config
-	incarnation string        // of this run
-	started     time.Duration // Mono
+	incarnation string // of this run
+	started     int64  // Mono
 	signals     signals
 
 	saving sync.Mutex // held while the file is written; mu may be locked under it, but not the other way round
@@ -81,7 +80,7 @@ func New(cfg Config) *Generator {
 			serve: make(chan struct{}, 1), raise: make(chan struct{}, 1), keep: make(chan struct{}, 1),
 			verify: make(chan chan struct{}),
 		},
-		clock:      clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew, trusted: now}},
+		clock:      clockState{guard: stepGuard{tolerance: cfg.MaxClockSkew.Milliseconds(), trusted: now}},
 		standstill: standstill{last: now},
 		seq:        sequence{unit: cfg.Layout.Unit(), size: cfg.Layout.PerUnit(), random: cfg.random},
 		queue:      queue{capacity: capacity},
@@ -120,14 +119,14 @@ func (g *Generator) State() State {
 	case g.restingLocked(t):
 		s.Err = fmt.Errorf("%w: worker %d rests until %s, because the last run may have issued earlier times", ErrNoWorker,
 			w.Worker, text(w.floor))
-	case t >= w.ceiling+stalled.Milliseconds():
+	case t >= w.ceiling+stalled:
 		s.Err = fmt.Errorf("%w: the data folder has not been written for a while", ErrNoWorker)
 	}
 	if s.RegistryErr != nil && !w.expiring && w.ReservedUntil-t <= (w.ReservedUntil-w.Reported)/2 {
 		w.expiring = true
 		g.cfg.Notify(WorkerExpiring{w.summary()})
 	}
-	if end := g.cfg.Layout.End(); !g.worker.ending && t > end-ending.Milliseconds() {
+	if end := g.cfg.Layout.End(); !g.worker.ending && t > end-ending {
 		g.worker.ending = true
 		g.cfg.Notify(Ending{w.Worker, end})
 	}

@@ -3,7 +3,6 @@ package snowflake
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // Take returns n IDs, all or none, in increasing order, and waits for them if it must. Each is greater than all
@@ -60,10 +59,10 @@ func (g *Generator) issueLocked(n int64) Range {
 }
 
 // mayIssueLocked decides what may be done at the reading r: issue IDs of times up to t if wait
-// is 0, or check again after wait, or refuse. t is the beginning of a unit of time, and stands for
+// is 0, or check again after wait (ms), or refuse. t is the beginning of a unit of time, and stands for
 // all of it. So a unit belongs to the reservation and to the ceiling that its beginning is before.
-func (g *Generator) mayIssueLocked(r Reading) (t int64, wait time.Duration, err error) {
-	const soon = time.Millisecond
+func (g *Generator) mayIssueLocked(r Reading) (t, wait int64, err error) {
+	const soon = 1
 	g.noteRunningLocked(r)
 	now := g.timeLocked(r)
 	t = g.cfg.Layout.UnitOf(now)
@@ -84,8 +83,8 @@ func (g *Generator) mayIssueLocked(r Reading) (t int64, wait time.Duration, err 
 	case t >= w.ReservedUntil:
 		return 0, 0, fmt.Errorf("%w: worker %d was reserved until %s, and the registry has not extended that",
 			ErrNoWorker, w.Worker, text(w.ReservedUntil))
-	case g.restingLocked(t) && w.floor-now <= restAtStart.Milliseconds():
-		return t, millis(w.floor - now), nil
+	case g.restingLocked(t) && w.floor-now <= restAtStart:
+		return t, w.floor - now, nil
 	}
 	if wait, err = g.checkBackwardsLocked(r, now); wait > 0 || err != nil {
 		return t, wait, err

@@ -74,7 +74,7 @@ func (l Layout) Validate() error {
 		return fmt.Errorf("a layout needs at least %d ms (12 days) of time, 1 bit of worker and 1 of sequence; this has %d "+
 			"bits of %d ms, %d and %d",
 			leastLife, bits, l.Unit(), l.WorkerBits, l.SequenceBits)
-	case l.UnitMS == 1 || !slices.Contains(Units(), millis(l.Unit())):
+	case l.UnitMS == 1 || !slices.Contains(Units(), duration(l.Unit())):
 		return fmt.Errorf("the time of a layout is counted in milliseconds (0), or in units of 10, 100 or 1000 ms, not of %d",
 			l.UnitMS)
 	case l.Bits() > idBits:
@@ -88,13 +88,10 @@ func (l Layout) Validate() error {
 	return nil
 }
 
-// leastLeft is the shortest time that a new layout must last: the alert that it ends comes this long before.
-const leastLeft = ending
-
 // CheckLife returns an error if a new installation must not begin with the layout at the time now, in Unix ms: it
 // would end within a year, or has ended.
 func (l Layout) CheckLife(now int64) error {
-	if l.End()-now < leastLeft.Milliseconds() {
+	if l.End()-now < ending {
 		return fmt.Errorf("a new layout of snowflakes must last for a year at least, and this one ends at %s: give the time "+
 			"more bits (more --id-bits, or fewer --worker-bits or --sequence-bits), a longer --time-unit, or a later --epoch",
 			text(l.End()))

@@ -18,8 +18,15 @@ type queue struct {
 	capacity  int64 // the most that missing may be; never changes
 }
 
-// slowAfter is how long a request waits before it counts as slow.
-const slowAfter = 100 * time.Millisecond
+const (
+	// slowAfter is how long a request waits before it counts as slow.
+	slowAfter = 100 * time.Millisecond
+	// recheckAfter bounds the pause between checks of the clock while requests wait, in ms.
+	recheckAfter = 100
+	// nextMillisecond is the pause while the present one is used up, and how much earlier than a longer unit
+	// of time a pause ends. The scheduler makes it a millisecond or more; maxLag makes up for that.
+	nextMillisecond = 500 * time.Microsecond
+)
 
 // Waiter is a request that could not be served at once. It waits until it is served or refused, for at most the
 // generator's MaxWait. IDs that were set aside for a request that gives up are lost: a gap.
@@ -121,12 +128,12 @@ func (g *Generator) serve() (again time.Duration) {
 		g.refuseLocked(err)
 		return 0
 	case wait > 0:
-		return min(wait, recheckAfter) // the clock may be set meanwhile
+		return duration(min(wait, recheckAfter)) // the clock may be set meanwhile
 	}
 	g.serveLocked(t)
 	if g.queue.missing == 0 {
 		return 0
 	}
-	next := millis(t + g.seq.unit - g.timeLocked(r)) // the next unit
-	return min(max(next-nextMillisecond, nextMillisecond), recheckAfter)
+	next := duration(t + g.seq.unit - g.timeLocked(r)) // the next unit
+	return min(max(next-nextMillisecond, nextMillisecond), duration(recheckAfter))
 }

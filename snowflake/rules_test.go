@@ -297,7 +297,7 @@ func TestClockEvents(t *testing.T) {
 			time.Sleep(11 * time.Second)
 			synctest.Wait()
 			got, ok := n.events[0].(snowflake.ClockSkewed)
-			if !ok || got.Now-got.Expected != time.Hour.Milliseconds() || got.Threshold != time.Second {
+			if !ok || got.Now-got.Expected != time.Hour.Milliseconds() || got.Threshold != 1000 {
 				t.Errorf("the events were %+v, want 1h and 1s", n.events)
 			}
 			if peers == nil && got.Peers != 0 || peers != nil && got.Peers != got.Now-3000 {
@@ -308,12 +308,22 @@ func TestClockEvents(t *testing.T) {
 }
 
 // later are peers that are not there yet when the test begins.
-func (w *world) later(peers func(context.Context) []time.Duration) func(context.Context) []time.Duration {
-	return func(ctx context.Context) []time.Duration {
+func (w *world) later(ahead func(context.Context) []time.Duration) func(context.Context) []int64 {
+	return peerClocks(func(ctx context.Context) []time.Duration {
 		if w.clock.right() == origin {
 			return nil
 		}
-		return peers(ctx)
+		return ahead(ctx)
+	})
+}
+
+// peerClocks are peers whose clocks are ahead by so much.
+func peerClocks(ahead func(context.Context) []time.Duration) func(context.Context) []int64 {
+	return func(ctx context.Context) (inMS []int64) {
+		for _, d := range ahead(ctx) {
+			inMS = append(inMS, d.Milliseconds())
+		}
+		return inMS
 	}
 }
 

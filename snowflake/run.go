@@ -21,7 +21,7 @@ const (
 	// startLasts is how long a start may be refused. A generator that ran for longer without
 	// a worker, because the registry was unavailable, serves other requests meanwhile. A wrong
 	// name must not end it. It gets no worker until that is fixed.
-	startLasts = time.Minute
+	startLasts = 60_000 // ms
 )
 
 // Run gets a worker of the installation and keeps it until the context is done. Then it

@@ -66,7 +66,7 @@ func (p *process) lookAlive() {
 
 // reading is what the clocks of the process say.
 func (p *process) reading() snowflake.Reading {
-	return snowflake.Reading{Wall: p.clock.wall(), Mono: p.clock.mono() - p.born}
+	return snowflake.Reading{Wall: p.clock.wall(), Mono: (p.clock.mono() - p.born).Milliseconds()}
 }
 
 // lookAlive lets all processes that run know that they did not stand still, but

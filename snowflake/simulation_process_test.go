@@ -362,7 +362,7 @@ func (p *process) claimed(worker int64) bool {
 	return false
 }
 
-func (p *process) peers(context.Context) (ahead []time.Duration) {
+func (p *process) peers(context.Context) (ahead []int64) {
 	asks := p.doubter
 	if p.keeper.running { // a start
 		asks = p.keeper
@@ -371,11 +371,11 @@ func (p *process) peers(context.Context) (ahead []time.Duration) {
 	none := p.w.chance(3)
 	for _, o := range p.w.owners {
 		if o.p != nil && o.p != p && !none && !p.w.chance(3) {
-			ahead = append(ahead, time.Duration(o.clock.wall()-p.clock.wall())*time.Millisecond)
+			ahead = append(ahead, o.clock.wall()-p.clock.wall())
 		}
 	}
 	if asks == p.doubter && p.stepped > 0 && len(ahead) > 0 {
-		if slices.ContainsFunc(ahead, func(d time.Duration) bool { return d.Abs() <= snowflake.DefaultMaxClockSkew }) {
+		if slices.ContainsFunc(ahead, func(ms int64) bool { return max(ms, -ms) <= snowflake.DefaultMaxClockSkew.Milliseconds() }) {
 			p.confirmed = true
 		} else if p.doubtful() {
 			p.stepped = p.clock.mono()

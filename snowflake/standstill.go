@@ -13,8 +13,8 @@ import (
 // A generator does not notice a shorter standstill until its next report to the registry.
 
 const (
-	// standsStill is the longest time between two readings of the clock that does not count as a standstill.
-	standsStill = time.Second
+	// standsStill is the longest time between two readings of the clock that does not count as a standstill, in ms.
+	standsStill = 1000
 	// readClockEvery is how often the clock is read if no request reads it. On a busy
 	// machine a reading may be late by the rest of standsStill.
 	readClockEvery = 200 * time.Millisecond
@@ -25,7 +25,7 @@ type standstill struct {
 	last      Reading // when the process was last known to run
 	times     int     // how often it stood still
 	confirmed int     // the value of times when the last successful write to the record began
-	long      int64   // of the last one, in ms
+	long      int64   // of the last one
 }
 
 // doubtful reports whether another generator may have the worker since a standstill.
@@ -36,9 +36,9 @@ func (s *standstill) doubtful() bool { return s.confirmed < s.times }
 // longer time of both clocks counts. A wall clock that is set forward costs one write to the registry.
 func (g *Generator) noteRunningLocked(r Reading) {
 	s := &g.standstill
-	long := max((r.Mono - s.last.Mono).Milliseconds(), r.Wall-s.last.Wall)
+	long := max(r.Mono-s.last.Mono, r.Wall-s.last.Wall)
 	s.last = r
-	if long > standsStill.Milliseconds() {
+	if long > standsStill {
 		s.times++
 		s.long = long
 		if g.worker.held != nil {

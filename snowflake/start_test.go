@@ -128,7 +128,7 @@ func TestStartBehind(t *testing.T) {
 					}
 					if c.reported {
 						n = w.untouched(start)
-						n.wantEvent(snowflake.ClockSkewed{Now: now, Recorded: recorded, Threshold: cmp.Or(c.maxWait, 5*time.Second)})
+						n.wantEvent(snowflake.ClockSkewed{Now: now, Recorded: recorded, Threshold: cmp.Or(c.maxWait, 5*time.Second).Milliseconds()})
 						n.waits(c.behind.Truncate(ms).String(), "--node", time.UnixMilli(now).UTC().Format(snowflake.TimeFormat),
 							time.UnixMilli(recorded).UTC().Format(snowflake.TimeFormat))
 					} else if c.behind > 0 {
@@ -236,7 +236,7 @@ func TestStartComparesClock(t *testing.T) {
 		"three wrong of five":          {peers: peers{time.Hour, 0, 5 * ms, time.Hour, time.Hour}, off: time.Hour},
 		"more may be":                  {peers: peers{time.Minute}, maxSkew: time.Minute},
 		"more than may be":             {peers: peers{time.Minute + ms}, maxSkew: time.Minute, off: time.Minute + ms},
-		"as far as a clock can be off": {peers: peers{1<<63 - 1, 1<<63 - 1}, off: 1<<63 - 2},
+		"as far as a clock can be off": {peers: peers{1<<63 - 1, 1<<63 - 1}, off: (1<<63 - 1) / ms * ms},
 	} {
 		for _, kind := range []string{"a new node", "a new node, one to take over", "a restart", "a restart, the registry away"} {
 			t.Run(name+", "+kind, func(t *testing.T) {
@@ -254,12 +254,12 @@ func TestStartComparesClock(t *testing.T) {
 						return w.start(on(d), func(s *setup) {
 							s.down = kind == "a restart, the registry away"
 							s.MaxClockSkew = c.maxSkew
-							s.PeerClocks = func(context.Context) []time.Duration {
+							s.PeerClocks = peerClocks(func(context.Context) []time.Duration {
 								if asked.Add(1); right.Load() > 0 {
 									return peers{0}
 								}
 								return c.peers
-							}
+							})
 						})
 					}
 					if c.off == 0 {
@@ -273,7 +273,7 @@ func TestStartComparesClock(t *testing.T) {
 					}
 					n := w.untouched(start)
 					now := w.clock.read().Wall
-					n.wantEvent(snowflake.ClockSkewed{Now: now, Peers: now + c.off.Milliseconds(), Threshold: cmp.Or(c.maxSkew, time.Second)})
+					n.wantEvent(snowflake.ClockSkewed{Now: now, Peers: now + c.off.Milliseconds(), Threshold: cmp.Or(c.maxSkew, time.Second).Milliseconds()})
 					n.waits(c.off.Abs().String(), fmt.Sprintf("of %d agree", len(c.peers)), "clock right")
 					time.Sleep(2 * time.Minute)
 					n.waits()
@@ -298,7 +298,7 @@ func TestStartIsOver(t *testing.T) {
 			n.run(time.Minute)
 			var off atomic.Int64
 			asks := func(s *setup) {
-				s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{time.Duration(off.Load())} }
+				s.PeerClocks = peerClocks(func(context.Context) []time.Duration { return []time.Duration{time.Duration(off.Load())} })
 			}
 			n = n.again(n.stop(), asks, func(s *setup) { s.down = down })
 			n.run(2 * time.Second)
@@ -335,7 +335,7 @@ func TestStartAfterClockAhead(t *testing.T) {
 				n = w.start(on(d), func(s *setup) {
 					s.down = down
 					if !alone {
-						s.PeerClocks = func(context.Context) []time.Duration { return []time.Duration{10 * ms} }
+						s.PeerClocks = peerClocks(func(context.Context) []time.Duration { return []time.Duration{10 * ms} })
 					}
 				})
 				if alone || down {
@@ -382,14 +382,14 @@ func TestStartAmidAnswers(t *testing.T) {
 				w.clock.step(c.ahead)
 				var asked atomic.Bool
 				n := w.start(func(s *setup) {
-					s.PeerClocks = func(context.Context) []time.Duration {
+					s.PeerClocks = peerClocks(func(context.Context) []time.Duration {
 						off := -time.Duration(w.clock.read().Wall-w.clock.right()) * ms
 						if !asked.Swap(true) {
 							time.Sleep(100 * ms)
 							c.meanwhile(w)
 						}
 						return []time.Duration{off}
-					}
+					})
 				})
 				time.Sleep(time.Second)
 				if c.refused {
@@ -403,7 +403,7 @@ func TestStartAmidAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start(func(s *setup) {
 			s.slow = 200 * ms
-			s.PeerClocks = func(ctx context.Context) []time.Duration { <-ctx.Done(); return nil }
+			s.PeerClocks = peerClocks(func(ctx context.Context) []time.Duration { <-ctx.Done(); return nil })
 		})
 		n.wait(t.Context(), n.request(1), nil, 1400*ms)
 		n.wantEvents("acquired 0")

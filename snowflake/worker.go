@@ -5,13 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 )
 
 const (
 	// firstReserve and the time since the start bound how far ahead is reserved. So a
 	// generator that crashes again and again does not use up the workers.
-	firstReserve = time.Minute
+	firstReserve = 60_000 // ms
 	// mostSteps bounds the steps of one attempt. The longest way: a report finds another record, the worker is lost,
 	// and another one is taken.
 	mostSteps = 4
@@ -136,8 +135,8 @@ func (g *Generator) until(reserved int64) (until, t int64) {
 	if g.worker.end > 0 { // only this goroutine changes it
 		return g.worker.end, t
 	}
-	ahead := min(g.cfg.Reserve, max(firstReserve, r.Mono-g.started))
-	return min(g.cfg.Layout.End(), g.cfg.Layout.UnitFrom(max(reserved, t+ahead.Milliseconds()))), t
+	ahead := min(g.cfg.Reserve.Milliseconds(), max(firstReserve, r.Mono-g.started))
+	return min(g.cfg.Layout.End(), g.cfg.Layout.UnitFrom(max(reserved, t+ahead))), t
 }
 
 // reserve reserves the worker of e. Without a version e is no record: the registry chooses a worker that has none. The

@@ -33,7 +33,7 @@ func (c *clock) read() snowflake.Reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	mono := time.Since(c.begin) + c.passed
-	return snowflake.Reading{Wall: origin + (mono + c.ahead).Milliseconds(), Mono: mono}
+	return snowflake.Reading{Wall: origin + (mono + c.ahead).Milliseconds(), Mono: mono.Milliseconds()}
 }
 
 // every is a wall clock that moves only so often: to its generator the

@@ -18,7 +18,7 @@ type clock struct {
 func newClock() *clock { return &clock{start: time.Now().UnixMilli()} }
 
 func (c *clock) read() snowflake.Reading {
-	return snowflake.Reading{Wall: c.now(), Mono: time.Duration(c.mono.Load()) * time.Millisecond}
+	return snowflake.Reading{Wall: c.now(), Mono: c.mono.Load()}
 }
 
 // now is what the wall clock says.

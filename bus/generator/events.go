@@ -70,7 +70,7 @@ func snowflakeEvent(node, registry string, e snowflake.Event) (kind, about strin
 		return "clock.backwards", key(e.Worker), events.ClockBackwards{
 			Node: node, Worker: e.Worker, OffsetMS: e.Offset, LastMS: e.Last, NowMS: e.Now, Action: string(e.Action)}
 	case snowflake.ClockSkewed:
-		body := events.ClockSkewed{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold.Milliseconds()}
+		body := events.ClockSkewed{Node: node, NowMS: e.Now, PeersMS: e.Peers, ThresholdMS: e.Threshold}
 		if e.Peers == 0 {
 			body.RecordedMS = cmp.Or(e.Recorded, e.Expected)
 		}

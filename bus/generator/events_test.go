@@ -70,15 +70,15 @@ func TestEvents(t *testing.T) {
 			`{"node":"n","worker":7,"offset_ms":3,"last_ms":1003,"now_ms":1000,"action":"waited"}`,
 		},
 		{
-			flake(snowflake.ClockSkewed{Now: 5000, Expected: 2000, Peers: 2010, Threshold: 1500 * time.Millisecond}),
+			flake(snowflake.ClockSkewed{Now: 5000, Expected: 2000, Peers: 2010, Threshold: 1500}),
 			"alert.clock.skewed.n", `{"node":"n","now_ms":5000,"peers_ms":2010,"threshold_ms":1500}`,
 		},
 		{
-			flake(snowflake.ClockSkewed{Now: 5000, Expected: 2000, Threshold: time.Second}),
+			flake(snowflake.ClockSkewed{Now: 5000, Expected: 2000, Threshold: 1000}),
 			"alert.clock.skewed.n", `{"node":"n","now_ms":5000,"recorded_ms":2000,"threshold_ms":1000}`,
 		},
 		{
-			flake(snowflake.ClockSkewed{Now: 5000, Recorded: 12_000, Threshold: 5 * time.Second}),
+			flake(snowflake.ClockSkewed{Now: 5000, Recorded: 12_000, Threshold: 5000}),
 			"alert.clock.skewed.n", `{"node":"n","now_ms":5000,"recorded_ms":12000,"threshold_ms":5000}`,
 		},
 		{

@@ -256,11 +256,11 @@ func (g *group) lostWorkers(now time.Time) []int64 {
 // offset is by how many ms this generator's clock is ahead of the median of the peers' clocks.
 // ok is false if there are none.
 func (g *group) offset(now time.Time) (ms int64, ok bool) {
-	var ahead []time.Duration
+	var ahead []int64
 	for p := range g.heard(now) {
 		if len(p.ahead) > 0 {
-			ahead = append(ahead, time.Duration(slices.Min(p.ahead))*time.Millisecond)
+			ahead = append(ahead, slices.Min(p.ahead))
 		}
 	}
-	return snowflake.Median(ahead).Milliseconds(), len(ahead) > 0
+	return snowflake.Median(ahead), len(ahead) > 0
 }

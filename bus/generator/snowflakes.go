@@ -144,13 +144,13 @@ func (f *flakes) answerClock(r micro.Request) {
 	}
 }
 
-// peerClocks asks the other generators for their clocks, and returns by how much each is ahead of
+// peerClocks asks the other generators for their clocks, and returns by how many ms each is ahead of
 // this machine's clock. It takes half of the round trip for the way of an answer.
-func (f *flakes) peerClocks(ctx context.Context) []time.Duration {
+func (f *flakes) peerClocks(ctx context.Context) []int64 {
 	ctx, cancel := context.WithTimeout(ctx, wire.DefaultTimeout)
 	defer cancel()
 	clock := f.cfg.Snowflake.Clock
-	var ahead []time.Duration
+	var ahead []int64
 	sent := clock().Wall
 	err := wire.AskAll(ctx, f.cfg.Conn, wire.SubjectClock, nil, func(msg *nats.Msg) error {
 		var reply wire.ClockReply
@@ -159,7 +159,7 @@ func (f *flakes) peerClocks(ctx context.Context) []time.Duration {
 			return nil
 		}
 		if reply.Node != f.cfg.Node {
-			ahead = append(ahead, time.Duration(reply.UnixMS-(sent+clock().Wall)/2)*time.Millisecond)
+			ahead = append(ahead, reply.UnixMS-(sent+clock().Wall)/2)
 		}
 		return nil
 	})

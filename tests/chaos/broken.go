@@ -221,7 +221,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 	{
 		name:   "clock-ahead-trusted",
 		why:    "A clock that steps ahead is trusted, so no snowflakes come for hours after it is set right.",
-		edits:  []edit{{"snowflake/clock.go", "if ahead > g.tolerance.Milliseconds() {", "if false {"}},
+		edits:  []edit{{"snowflake/clock.go", "if ahead > g.tolerance {", "if false {"}},
 		faults: []string{"clock-ahead"},
 		stores: bothStores, checks: []string{"ready"},
 	},
