@@ -82,10 +82,15 @@ func (f *Client) Run(cmd *cobra.Command, do func(*Session) error) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := wire.WatchDenials(cmd.Context(), nc, func(subject string) bool {
-		return strings.HasPrefix(subject, "leaf.")
+	ctx, end := context.WithCancelCause(cmd.Context())
+	defer end(nil)
+	report := nc.ErrorHandler()
+	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		if subject, ok := wire.DeniedPublication(err); ok && strings.HasPrefix(subject, "leaf.") {
+			end(fmt.Errorf("this user of NATS may not publish to %s: %w", subject, nats.ErrPermissionViolation))
+		}
+		report(nc, sub, err)
 	})
-	defer stop()
 	cmd.SetContext(ctx)
 	s := &Session{Cmd: cmd, NC: nc, JS: js, Admin: admin.NewClient(nc, admin.Timeout(f.Timeout)), JSON: f.JSON,
 		Timeout: f.Timeout}
