@@ -121,7 +121,7 @@ func TestClientWithoutPermission(t *testing.T) {
 	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf, User: "all", Password: "p"})
 	for _, user := range []string{"mute", "deaf"} {
 		c := admin.NewClient(natskit.Connect(t, s, nats.UserInfo(user, "p"),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), admin.Timeout(time.Hour))
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), admin.Timeout(time.Minute))
 		_, list := c.Tags(t.Context(), admin.PageRequest{})
 		_, states := c.States(t.Context())
 		for name, err := range map[string]error{"tags": list, "states": states} {
