@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -29,9 +28,6 @@ type idFlags struct {
 	output   string // a file; empty: stdout
 }
 
-// fetcher fetches n IDs.
-type fetcher func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error]
-
 func newGetCmd() *cobra.Command {
 	var f idFlags
 	return f.command(&cobra.Command{
@@ -43,10 +39,6 @@ func newGetCmd() *cobra.Command {
   leaf get order -n 100000000 --parallel 16 --output ids.txt
   leaf get order -n 5000 --ranges
   leaf get order -n 100 --json`,
-	}, func(args []string) fetcher {
-		return func(c *bus.Client, ctx context.Context, n int64, opts ...bus.BulkOption) iter.Seq2[bus.Range, error] {
-			return c.Ranges(ctx, args[0], n, opts...)
-		}
 	})
 }
 
@@ -60,13 +52,16 @@ tag. "leaf decode" shows their parts.`,
 		Example: `  leaf snowflake
   leaf snowflake -n 100000 > ids.txt
   leaf snowflake -n 5000 --ranges`,
-	}, func([]string) fetcher { return (*bus.Client).SnowflakeRanges })
+	})
 }
 
-// command completes cmd, which gets IDs by the fetcher of its arguments.
-func (f *idFlags) command(cmd *cobra.Command, fetch func(args []string) fetcher) *cobra.Command {
+// command completes cmd, which gets IDs of the tag in its argument, or else snowflakes.
+func (f *idFlags) command(cmd *cobra.Command) *cobra.Command {
 	f.Command(cmd, func(s *cli.Session, args []string) error {
-		return f.write(s, fetch(args)(s.IDs(), s.Context(), f.count, bus.Parallel(f.parallel)))
+		if len(args) == 0 {
+			return f.write(s, s.IDs().SnowflakeRanges(s.Context(), f.count, bus.Parallel(f.parallel)))
+		}
+		return f.write(s, s.IDs().Ranges(s.Context(), args[0], f.count, bus.Parallel(f.parallel)))
 	})
 	fs := cmd.Flags()
 	cli.Number(fs, &f.count, "count,n", 1, 1, math.MaxInt64, "how many IDs")

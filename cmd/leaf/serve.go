@@ -139,11 +139,6 @@ func (f *serveFlags) check() (err error) {
 	if f.dataDir == "" { // a script may have lost a variable: this folder is not meant then
 		return cli.Usagef("--data-dir is empty: name a folder")
 	}
-	if f.listen != "" {
-		if err := checkAddress(f.listen); err != nil {
-			return cli.Usagef("--listen %q: %w", f.listen, err)
-		}
-	}
 	if f.node != "" && !installation.IsNode(f.node) {
 		return cli.Usagef("--node %q: a node's name is 1 to %d characters of [A-Za-z0-9_.-]; a dot must be between "+
 			"two of the others", f.node, installation.MaxNode)

@@ -163,13 +163,7 @@ func configure(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := readSecrets(flags); err != nil {
-		return err
-	}
-	if err := cmd.ValidateFlagGroups(); err != nil {
-		return fmt.Errorf("%w: give one of them", err)
-	}
-	return nil
+	return readSecrets(flags)
 }
 
 // apply sets the settings that no stronger source has set. A secret and its file count as one.
