@@ -22,23 +22,6 @@ import (
 	"github.com/leafbus/leafbus/internal/cli"
 )
 
-// wantsEmbedded decides whether a generator starts a NATS server of its own. The arguments are the sources of these
-// flags. NATS_URL is meant for every program, so flags that are meant for leaf win.
-func wantsEmbedded(server, listen, natsConfig cli.Source) (bool, error) {
-	embed := listen != cli.FromDefault || natsConfig != cli.FromDefault
-	switch server {
-	case cli.FromDefault:
-		return true, nil
-	case cli.FromNATS:
-		return embed, nil
-	}
-	if embed {
-		return false, cli.Usagef("--server joins a running NATS, --listen and --nats-config start one: " +
-			"give one or the other (flags, LEAF_ variables and the file count alike)")
-	}
-	return false, nil
-}
-
 // connect starts a NATS server in this process, or joins one.
 func (s *serving) connect(context.Context) (err error) {
 	state := &s.owned.State

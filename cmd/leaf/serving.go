@@ -76,9 +76,13 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 // prepare checks the flags.
 func (s *serving) prepare() (err error) {
 	flags := s.cmd.Flags()
-	s.embed, err = wantsEmbedded(
-		cli.OriginOf(flags, "server"), cli.OriginOf(flags, "listen"), cli.OriginOf(flags, "nats-config"))
-	if err := errors.Join(err, s.check()); err != nil {
+	ours := s.listen != "" || s.natsConfig != ""
+	if ours && s.conn.Server != "" && !cli.FromNATS(flags, "server") {
+		return cli.Usagef("--server joins a running NATS, --listen and --nats-config start one: " +
+			"give one or the other (flags, LEAF_ variables and the file count alike)")
+	}
+	s.embed = ours || s.conn.Server == "" // NATS_URL is meant for every program
+	if err := s.check(); err != nil {
 		return err
 	}
 	if s.log, err = cli.NewLogger(s.cmd.ErrOrStderr(), s.logLevel, s.logFormat); err != nil {

@@ -31,24 +31,12 @@ const (
 	GroupCommand    = "Flags"      // the command's own flags, also those that are no settings
 )
 
-// Source says where the value of a setting comes from.
-type Source string
-
-// The sources, the strongest first.
-const (
-	FromFlag    Source = "flag"
-	FromEnv     Source = "LEAF_ variable"
-	FromNATS    Source = "NATS_ variable" // the nats CLI has it too: it is not meant for leaf alone
-	FromFile    Source = "file"
-	FromDefault Source = ""
-)
-
 // Annotations of flags.
 const (
-	noteGroup  = "leaf_group"         // the group of a setting
-	noteNATS   = "leaf_nats_variable" // the nats CLI's variable for the setting
-	noteSource = "leaf_source"        // where configure found the value
-	noteSecret = "leaf_secret"        // messages must not show the value
+	noteGroup    = "leaf_group"         // the group of a setting
+	noteNATS     = "leaf_nats_variable" // the nats CLI's variable for the setting
+	noteFromNATS = "leaf_from_nats"     // the value is that of this variable
+	noteSecret   = "leaf_secret"        // messages must not show the value
 )
 
 func annotate(f *pflag.Flag, note, value string) {
@@ -111,16 +99,8 @@ func (b bounded) Set(text string) error { return cmp.Or(b.Value.Set(text), b.che
 // given reports whether a flag has a value. An empty one counts as not given.
 func given(f *pflag.Flag) bool { return f != nil && f.Changed && f.Value.String() != "" }
 
-// OriginOf returns where the value of a flag comes from.
-func OriginOf(fs *pflag.FlagSet, name string) Source {
-	switch f := fs.Lookup(name); {
-	case !given(f):
-		return FromDefault
-	case noted(f, noteSource) != "":
-		return Source(noted(f, noteSource))
-	}
-	return FromFlag
-}
+// FromNATS reports whether the value of a flag comes from a variable of the nats CLI, which is not meant for leaf alone.
+func FromNATS(fs *pflag.FlagSet, name string) bool { return noted(fs.Lookup(name), noteFromNATS) != "" }
 
 // Describe returns the values of all flags that are not secret.
 func Describe(fs *pflag.FlagSet) map[string]string {
@@ -137,15 +117,18 @@ func Describe(fs *pflag.FlagSet) map[string]string {
 // before every command.
 func configure(cmd *cobra.Command) error {
 	flags := cmd.Flags()
-	err := apply(flags, FromEnv, func(f *pflag.Flag) (string, string, bool) {
+	err := apply(flags, func(f *pflag.Flag) (string, string, bool) {
 		text, ok := os.LookupEnv(variable(f)) // an empty one is an empty value: LEAF_HTTP= turns HTTP off
 		return variable(f), text, ok
 	})
 	if err != nil {
 		return err
 	}
-	err = apply(flags, FromNATS, func(f *pflag.Flag) (string, string, bool) {
+	err = apply(flags, func(f *pflag.Flag) (string, string, bool) {
 		text := os.Getenv(noted(f, noteNATS)) // an empty one is ignored, as the nats CLI does
+		if text != "" {
+			annotate(f, noteFromNATS, "true")
+		}
 		return noted(f, noteNATS), text, text != ""
 	})
 	if err != nil {
@@ -156,7 +139,7 @@ func configure(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	err = apply(flags, FromFile, func(f *pflag.Flag) (string, string, bool) {
+	err = apply(flags, func(f *pflag.Flag) (string, string, bool) {
 		text, ok := values[f.Name]
 		return path + ": " + f.Name, text, ok
 	})
@@ -167,7 +150,7 @@ func configure(cmd *cobra.Command) error {
 }
 
 // apply sets the settings that no stronger source has set. A secret and its file count as one.
-func apply(flags *pflag.FlagSet, from Source, find func(*pflag.Flag) (where, value string, ok bool)) error {
+func apply(flags *pflag.FlagSet, find func(*pflag.Flag) (where, value string, ok bool)) error {
 	var open []*pflag.Flag
 	flags.VisitAll(func(f *pflag.Flag) {
 		if noted(f, noteGroup) != "" && !f.Changed && !given(beside(flags, f)) {
@@ -183,7 +166,6 @@ func apply(flags *pflag.FlagSet, from Source, find func(*pflag.Flag) (where, val
 			return fmt.Errorf("%s: %w", where, err)
 		}
 		f.Changed = true
-		annotate(f, noteSource, string(from))
 	}
 	return nil
 }
