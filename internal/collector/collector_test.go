@@ -8,37 +8,11 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 const mib = 1 << 20
-
-func TestPercent(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		live, roots, floor uint64
-		percent            int
-	}{
-		"a generator at rest":              {5 * mib, 2 * mib, 32 * mib, 385},
-		"half of the floor":                {16 * mib, 0, 32 * mib, 100},
-		"more than the floor":              {33 * mib, 2 * mib, 32 * mib, 100},
-		"hardly anything":                  {1 * mib, 1 * mib, 32 * mib, 800},
-		"nothing, before the first one":    {0, 0, 32 * mib, 100},
-		"a container of 64 MiB":            {5 * mib, 2 * mib, 8 * mib, 100},
-		"a container with hardly anything": {5 * mib, 2 * mib, 0, 100},
-	} {
-		if got := percentFor(c.live, c.roots, c.floor); got != c.percent {
-			t.Errorf("%s: %d, want %d", name, got, c.percent)
-		}
-		// Where the bounds of the percentage allow it, the next collection is at the floor; it is never above both rules.
-		next := c.live + (c.live+c.roots)*uint64(percentFor(c.live, c.roots, c.floor))/100
-		if next > max(c.floor, 2*c.live+c.roots) {
-			t.Errorf("%s: the next collection is at %d MiB", name, next/mib)
-		}
-	}
-}
 
 func TestChosen(t *testing.T) {
 	t.Parallel()
@@ -84,46 +58,40 @@ func TestContainerLimit(t *testing.T) {
 	}
 }
 
-// The percentage follows what is live: up to the usual one when it has grown, and back. It changes the whole process.
-func TestFollow(t *testing.T) {
-	before := debug.SetGCPercent(usual) // another one if the environment has GOGC
-	t.Cleanup(func() { debug.SetGCPercent(before) })
-	percent := func() int {
-		runtime.GC()
-		now := debug.SetGCPercent(usual)
-		debug.SetGCPercent(now)
-		return now
-	}
-	follower := &tuner{floor: floor, percent: usual, rest: time.AfterFunc(restAfter, release)}
-	runtime.GC()
-	follower.follow()
-	testkit.Eventually(t, "a large percentage for a small heap", func() bool { return percent() > 2*usual })
-	kept := make([]byte, 2*floor)
-	testkit.Eventually(t, "the usual percentage for a large heap", func() bool { return percent() == usual })
-	runtime.KeepAlive(kept)
-	kept = nil
-	testkit.Eventually(t, "a large percentage again", func() bool { return percent() > 2*usual })
-}
-
-// A program that kept much for a moment does not keep the memory. One at rest does not collect for little.
-func TestRelease(t *testing.T) {
-	resident := func() uint64 {
-		sample := []metrics.Sample{{Name: "/memory/classes/heap/free:bytes"}}
+// A program that keeps little collects at twice the ballast, which takes no memory. It changes the whole process.
+func TestTune(t *testing.T) {
+	read := func(name string) uint64 {
+		sample := []metrics.Sample{{Name: name}}
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
-	passing := make([]byte, 8*floor)
+	t.Setenv("GOGC", "")
+	t.Setenv("GOMEMLIMIT", "")
+	before := debug.SetGCPercent(100) // another one if the environment has GOGC
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	Tune()
+	runtime.GC()
+	if goal := read("/gc/heap/goal:bytes"); goal < 2*uint64(len(ballast)) || len(ballast) == 0 {
+		t.Errorf("the next collection is at %d MiB", goal/mib)
+	}
+
+	// A program that kept much for a moment gives the memory back, once no collection comes any more.
+	passing := make([]byte, 10*ballastSize)
 	for i := range passing {
 		passing[i] = 1
 	}
 	runtime.KeepAlive(passing)
 	runtime.GC()
-	testkit.Eventually(t, "what was kept for a moment is free", func() bool { return resident() > 4*floor })
-	release()
-	if free := resident(); free > 2*floor {
-		t.Errorf("%d MiB are free, and kept", free/mib)
+	const free = "/memory/classes/heap/free:bytes"
+	testkit.Eventually(t, "what was kept for a moment is free", func() bool { return read(free) > 4*ballastSize })
+	cycles := release(0)
+	if read(free) <= 4*ballastSize {
+		t.Error("memory is given back though collections come")
 	}
-	if muchUnused(floor, 0) || muchUnused(20*floor, 100*floor) {
+	if release(cycles); read(free) > 2*ballastSize {
+		t.Errorf("%d MiB are free, and kept", read(free)/mib)
+	}
+	if muchUnused(ballastSize, 0) || muchUnused(20*ballastSize, 100*ballastSize) {
 		t.Error("a collection for little")
 	}
 }
