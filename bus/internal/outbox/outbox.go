@@ -34,8 +34,6 @@ const (
 
 	// codeTooLarge is the server's JSStreamMessageExceedsMaximumErr.
 	codeTooLarge jetstream.ErrorCode = 10054
-	// codeInProcess is its JSStreamDuplicateMessageConflict: the servers have not finished an earlier attempt.
-	codeInProcess jetstream.ErrorCode = 10158
 )
 
 // Outbox publishes events on the stream, in batches. Events wait in a queue, so they delay nothing else. A full
@@ -43,8 +41,8 @@ const (
 // stream. So the events of a key keep their order: the last refill event of a tag shows how far the tag was reserved.
 //
 //	Publish, Pace      of any goroutine
-//	Run ── batch ── deliver ── attempt
-//	└── flush          at the end
+//	Run ── batch, deliver ── attempt
+//	└── flush ── batch, deliver        at the end
 type Outbox struct {
 	js   jetstream.JetStream
 	open func(context.Context) error // makes sure that the stream exists
@@ -206,36 +204,22 @@ func (p *Outbox) attempt(ctx context.Context, batch []*nats.Msg) (left []*nats.M
 	return left, err
 }
 
-// flush publishes what the stop left of a batch, and what is in the queue, once each. It stops at the first failure,
-// because the process is about to end, but not while an earlier attempt is under way in the stream.
+// flush publishes what the stop left of a batch, and what is in the queue.
 func (p *Outbox) flush(batch []*nats.Msg) {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	for ; ; batch = nil {
-		if batch == nil {
-			batch = p.batch()
-		}
-		if len(batch) == 0 {
-			return
-		}
-		left, err := p.attempt(ctx, batch)
-		for inProcess(err) && ctx.Err() == nil {
-			time.Sleep(firstPublishPause)
-			left, err = p.attempt(ctx, left)
-		}
-		if err != nil {
+	if batch == nil {
+		batch = p.batch()
+	}
+	for ; len(batch) > 0; batch = p.batch() {
+		if left := p.deliver(ctx, batch); left != nil {
 			lost := len(left) + len(p.queue)
 			if p.first != nil {
 				lost++
 			}
 			p.log.Warn("events are lost: the stream is unavailable, or too slow for the time that a stop has",
-				"error", err, "lost", lost)
+				"error", p.Err(), "lost", lost)
 			return
 		}
 	}
-}
-
-func inProcess(err error) bool {
-	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && api.ErrorCode == codeInProcess
 }
