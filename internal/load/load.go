@@ -128,9 +128,5 @@ func (c *Caller) End(err error) {
 	}
 }
 
-// Rest returns the time since the last call ended. No call's latency includes it.
-func (c *Caller) Rest() time.Duration {
-	ended := c.now
-	c.now = time.Since(c.load.begin)
-	return c.now - ended
-}
+// Rest ends a pause after a call: the latency of the next one does not include it.
+func (c *Caller) Rest() { c.now = time.Since(c.load.begin) }
