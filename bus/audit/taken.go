@@ -62,9 +62,10 @@ func (t *Taken) Read(r io.Reader, tag string) error {
 		if text == "" {
 			continue
 		}
-		ids, err := parseRange(text)
+		ids, err := wire.ParseReply([]byte(text))
 		switch {
 		case err != nil:
+			err = fmt.Errorf("%s is no range of IDs: write first-last, or one ID", idspace.Quote(text))
 		case name == "":
 			err = errors.New("it names no tag: write the tag and a space before the range, or name one tag to audit")
 		default:
@@ -73,26 +74,12 @@ func (t *Taken) Read(r io.Reader, tag string) error {
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
-		t.Add(name, ids)
+		t.Add(name, ids...)
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("line %d: %w", n, err)
 	}
 	return nil
-}
-
-// parseRange reads first-last or a single ID.
-func parseRange(text string) (bus.Range, error) {
-	first, last, isRange := strings.Cut(text, "-")
-	if !isRange {
-		last = first
-	}
-	f, okFirst := wire.ParseID([]byte(first))
-	l, okLast := wire.ParseID([]byte(last))
-	if !okFirst || !okLast || l < f {
-		return bus.Range{}, fmt.Errorf("%s is no range of IDs: write first-last, or one ID", idspace.Quote(text))
-	}
-	return bus.Range{First: f, Last: l}, nil
 }
 
 // compareTaken compares what was taken with the end of all claims of each tag.
