@@ -55,8 +55,8 @@ func TestCheckCertificates(t *testing.T) {
 		clients, routes string // what is found where the certificate is that of clients, or of routes
 	}{
 		"good":     {func(*x509.Certificate) {}, until, until},
-		"ended":    {func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Minute) }, "ended at", "ended at"},
-		"too new":  {func(c *x509.Certificate) { c.NotBefore = now.Add(time.Minute) }, "not valid before", "not valid before"},
+		"ended":    {func(c *x509.Certificate) { c.NotAfter = now.Add(-time.Minute) }, "has expired", "has expired"},
+		"too new":  {func(c *x509.Certificate) { c.NotBefore = now.Add(time.Minute) }, "not yet valid", "not yet valid"},
 		"no names": {func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = nil, nil }, "subjectAltName", "subjectAltName"},
 		"of b": {func(c *x509.Certificate) { c.DNSNames = []string{"b"} }, strings.Replace(until, "a localhost", "b", 1),
 			"is for b 127.0.0.1, and no route"},

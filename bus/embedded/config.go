@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"golang.org/x/crypto/bcrypt"
 )
 
 const (
@@ -42,8 +41,8 @@ type Config struct {
 	// Name is the server's name unless ConfigFile sets one. Empty is a random one. In a cluster every server needs a
 	// name of its own.
 	Name string
-	// User and Password, or Token, are demanded of every client, in-process ones too, and have at most 72 bytes. They
-	// are ignored if ConfigFile sets up its own authentication.
+	// User and Password, or Token, are demanded of every client, in-process ones too. They are ignored if ConfigFile
+	// sets up its own authentication.
 	User, Password, Token string
 	// Latest returns the password or the token that a client must have which connects now. Default: those above.
 	Latest func() (password, token string)
@@ -120,42 +119,30 @@ func (c Config) setCredentials(opts *server.Options) error {
 	if c.User != "" && c.Token != "" {
 		return errors.New("clients show a password or a token: give --user and --password, or --token, not both")
 	}
-	opts.Username = c.User
-	if c.Latest != nil {
-		opts.CustomClientAuthentication = latest{c.User, c.Latest}
+	if c.User != "" || c.Token != "" {
+		secrets := c.Latest
+		if secrets == nil {
+			secrets = func() (string, string) { return c.Password, c.Token }
+		}
+		opts.CustomClientAuthentication = credentials{c.User, secrets}
 	}
-	return errors.Join(setHash(&opts.Password, "password", c.Password), setHash(&opts.Authorization, "token", c.Token))
+	return nil
 }
 
-// latest checks clients against a password or a token that can change.
-type latest struct {
+// credentials checks clients against a password or a token, which can change. Nats-server would keep a plain one, and
+// warn of it.
+type credentials struct {
 	user    string
 	secrets func() (password, token string)
 }
 
 // Check implements [server.Authentication].
-func (l latest) Check(c server.ClientAuthentication) bool {
+func (c credentials) Check(client server.ClientAuthentication) bool {
 	equal := func(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
-	shown := c.GetOpts()
-	password, token := l.secrets()
-	if l.user != "" {
-		return equal(shown.Username, l.user) && equal(shown.Password, password)
+	shown := client.GetOpts()
+	password, token := c.secrets()
+	if c.user != "" {
+		return equal(shown.Username, c.user) && equal(shown.Password, password)
 	}
 	return token != "" && equal(shown.Token, token)
-}
-
-// setHash sets a credential of the server to the hash of a secret, so that the server keeps no plain one and does not
-// warn of it. The cost is the least: the hash leaves the process nowhere, and when all clients reconnect at once, each
-// one costs the server one comparison.
-func setHash(to *string, flag, secret string) error {
-	if secret == "" {
-		return nil
-	}
-	hash, err := bcrypt.GenerateFromPassword([]byte(secret), bcrypt.MinCost)
-	if errors.Is(err, bcrypt.ErrPasswordTooLong) {
-		return fmt.Errorf("--%s has %d bytes, and more than 72 are not allowed: give a shorter one, or set it in the file "+
-			"of --nats-config", flag, len(secret))
-	}
-	*to = string(hash)
-	return err
 }

@@ -1,8 +1,6 @@
 package embedded
 
 import (
-	"bytes"
-	"log/slog"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -10,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 )
 
 func TestDefaultAddress(t *testing.T) {
@@ -131,35 +128,5 @@ func TestBadFile(t *testing.T) {
 		if err := startError(t, cfg); !strings.Contains(err.Error(), cfg.ConfigFile) {
 			t.Errorf("%q: the file is not named", file)
 		}
-	}
-}
-
-// The server keeps no plain secret, and so does not warn of one.
-func TestNoPlainSecret(t *testing.T) {
-	longest := strings.Repeat("x", 72)
-	for name, change := range map[string]func(c *Config, secret string){
-		"password": func(c *Config, secret string) { c.User, c.Password = "leaf", secret },
-		"token":    func(c *Config, secret string) { c.Token = secret },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var log bytes.Buffer
-			cfg := config(t, "")
-			change(&cfg, longest)
-			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-			opts, err := cfg.options()
-			if err != nil || strings.Contains(opts.Password+opts.Authorization, "xx") {
-				t.Errorf("password %q, token %q, %v", opts.Password, opts.Authorization, err)
-			}
-			s := start(t, cfg)
-			connect(t, s, nats.UserInfo(cfg.User, cfg.Password), nats.Token(cfg.Token))
-			s.Close()
-			if strings.Contains(log.String(), "laintext") {
-				t.Errorf("the server warns: %s", &log)
-			}
-			change(&cfg, longest+"x")
-			if err := startError(t, cfg); !strings.Contains(err.Error(), "--"+name+" has 73 bytes") || strings.Contains(err.Error(), "xx") {
-				t.Errorf("too long: %v", err)
-			}
-		})
 	}
 }

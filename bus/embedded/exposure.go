@@ -48,7 +48,7 @@ func checkExposure(opts *server.Options, anonymous bool) error {
 
 // hasCredentials reports whether clients need credentials, by nats-server's own rule.
 func hasCredentials(opts *server.Options) bool {
-	return opts.Username != "" || opts.Authorization != "" ||
+	return opts.CustomClientAuthentication != nil || opts.Username != "" || opts.Authorization != "" ||
 		len(opts.Users) > 0 || len(opts.Nkeys) > 0 ||
 		len(opts.TrustedOperators) > 0 || len(opts.TrustedKeys) > 0
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -24,6 +26,8 @@ const (
 	slowStart = 10 * time.Second
 	// readyTimeout bounds the wait for the listeners after that recovery.
 	readyTimeout = 10 * time.Second
+	// routeAnswers is how long a server may take to answer at a route.
+	routeAnswers = time.Second
 )
 
 // ErrAddressInUse is returned by [Start] when another process, often a second
@@ -122,7 +126,7 @@ func (s *Server) start(opts *server.Options) error {
 	if err := s.awaitReady(); err != nil {
 		return err
 	}
-	s.url = clientURL(opts, s.ns.Addr())
+	s.url = dialable.Replace(s.ns.ClientURL())
 	s.startChecks()
 	return nil
 }
@@ -157,19 +161,9 @@ func (s *Server) awaitReady() error {
 	}
 }
 
-// clientURL names an address that this machine can dial: a server that listens
+// dialable names an address that this machine can dial: a server that listens
 // on every interface has none of its own.
-func clientURL(opts *server.Options, addr net.Addr) string {
-	scheme, host := "nats://", opts.Host
-	if opts.TLSConfig != nil {
-		scheme = "tls://"
-	}
-	_, port, _ := net.SplitHostPort(addr.String())
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return scheme + net.JoinHostPort(host, port)
-}
+var dialable = strings.NewReplacer("//0.0.0.0:", "//127.0.0.1:", "//[::]:", "//127.0.0.1:")
 
 // ClientURL is where clients on this machine find the server, such as
 // nats://127.0.0.1:4222, or tls://127.0.0.1:4222. It carries no credentials.
@@ -179,6 +173,15 @@ func (s *Server) ClientURL() string { return s.url }
 // Credentials are demanded as of any client; wrong ones fail at once with
 // [nats.ErrAuthorization].
 func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{s.ns}) }
+
+// Routes returns the ID of the server at each route of the configuration, by host and port:
+// [nats.Conn.ConnectedServerId] of that server's clients. The ID is empty if no server answers. The server's own
+// address may be among the routes.
+func (s *Server) Routes(ctx context.Context) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, routeAnswers)
+	defer cancel()
+	return wire.ServerIDs(ctx, s.routes, s.secure)
+}
 
 // Reload reads the configuration file again, and takes what can change while the server runs: users, permissions,
 // accounts, certificates. A client of a user that is gone is disconnected, the others stay. If anything else differs,

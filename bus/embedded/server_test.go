@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -168,20 +166,13 @@ func TestStoreFolder(t *testing.T) {
 }
 
 func TestClientURL(t *testing.T) {
-	for host, want := range map[string]string{
-		"127.0.0.1": "nats://127.0.0.1:4333",
-		"localhost": "nats://localhost:4333",
-		"::1":       "nats://[::1]:4333",
-		"0.0.0.0":   "nats://127.0.0.1:4333",
-		"::":        "nats://127.0.0.1:4333",
-	} {
-		opts := &server.Options{Host: host}
-		if got := clientURL(opts, &net.TCPAddr{Port: 4333}); got != want {
-			t.Errorf("%s: %s, want %s", host, got, want)
-		}
-		opts.TLSConfig = &tls.Config{}
-		if got := clientURL(opts, &net.TCPAddr{Port: 4333}); got != strings.Replace(want, "nats", "tls", 1) {
-			t.Errorf("%s with TLS: %s", host, got)
+	for listen, want := range map[string]string{"127.0.0.1:0": "nats://127.0.0.1:", "localhost:0": "nats://localhost:",
+		"0.0.0.0:0": "nats://127.0.0.1:", "[::]:0": "nats://127.0.0.1:"} {
+		cfg := config(t, "")
+		cfg.Listen, cfg.Token = listen, "secret"
+		s := start(t, cfg)
+		if connect(t, s, nats.Token("secret")); !strings.HasPrefix(s.ClientURL(), want) {
+			t.Errorf("%s: %s, want %s", listen, s.ClientURL(), want)
 		}
 	}
 }
