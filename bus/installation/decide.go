@@ -10,21 +10,17 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// found is what a start found in one of the things that belong to an installation.
-type found uint16
+// found is what a start found in JetStream; of the data folder it is free or ours.
+type found uint8
 
 const (
-	free        found = 1 << iota // it belongs to no installation
-	ours                          // it belongs to the installation that the generator is to join
-	others                        // it belongs to another installation
-	emptied                       // it belongs to none, although the record notes it
-	replaced                      // it is not the one that the record notes
-	away                          // its owner cannot be read now
-	unfit                         // it cannot be used
+	free        found = 1 << iota // there is no installation
+	tagsLeft                      // there are tags and no record
+	ours                          // the record of the installation that the generator is to join
+	others                        // the record of another installation than that of the data folder
 	otherConfig                   // the record is ours, of another configuration
-	tagsLeft                      // JetStream has tags and no record
-
-	anything = ^found(0)
+	away                          // it cannot be read now
+	unfit                         // it cannot be used
 )
 
 // outcome is what a start does.
@@ -37,35 +33,31 @@ const (
 	join                  // become part of the installation, and claim what is free
 )
 
-// rules decide what a start does. The first rule counts of which the data folder, the record and one of the places
-// (the database, ZooKeeper) are among those that it names. So a refusal comes before a wait, and nothing is created
-// before everything is known. A rule that says nothing passes on the error of the record or of the place.
+// rules decide what a start does: the first one that names what was found in the data folder and in JetStream. A rule
+// that says nothing passes on the error of the record. Only where a rule lets it create or join, the database and
+// ZooKeeper decide. One that must not be used comes before one that is away. So a refusal comes before a wait, and
+// nothing is created before everything is known.
 var rules = []struct {
-	folder, record, place found
-	then                  outcome
-	say                   string
+	folder, record found
+	then           outcome
+	say            string
 }{
-	{anything, unfit, anything, refuse, ""},
-	{ours, away, anything, wait, "waiting for JetStream, which has the record of installation FOLDER"},
-	{free, away, anything, wait, ""},
-	{ours, free | tagsLeft, anything, wait, "waiting for the record of installation FOLDER, to which this data folder " +
+	{free | ours, unfit, refuse, ""},
+	{ours, away, wait, "waiting for JetStream, which has the record of installation FOLDER"},
+	{free, away, wait, ""},
+	{ours, free | tagsLeft, wait, "waiting for the record of installation FOLDER, to which this data folder " +
 		"belongs: this NATS has no installation. It lost its state, or a single server became a cluster: run `leaf restore " +
 		"FILE` (docs/operate.md), or, without a backup, start one generator with --adopt. Or it is another NATS: name the " +
 		"right --server. For a new installation, give another --data-dir"},
-	{free, tagsLeft, anything, wait, "JetStream lost the installation's record (bucket " + wire.BucketInstallation +
-		", key " +
+	{free, tagsLeft, wait, "JetStream lost the installation's record (bucket " + wire.BucketInstallation + ", key " +
 		kvstore.InstallationKey + "), but bucket " + wire.BucketTags + " still has its tags. Write the record again " +
 		"(docs/operate.md); for a new installation, delete bucket " + wire.BucketTags + " too"},
-	{anything, others, anything, refuse,
-		"this data folder belongs to installation FOLDER, but this NATS is installation " +
-			"RECORD: name the right --server, or another --data-dir"},
-	{anything, otherConfig, anything, refuse, "the configuration is not that of installation RECORD: DIFFERENCES. Start " +
+	{free | ours, others, refuse, "this data folder belongs to installation FOLDER, but this NATS is installation " +
+		"RECORD: name the right --server, or another --data-dir"},
+	{free | ours, otherConfig, refuse, "the configuration is not that of installation RECORD: DIFFERENCES. Start " +
 		"with its settings. For a new installation, give a new --data-dir, and with --server another NATS account"},
-	{anything, free | ours, unfit, refuse, ""},
-	{anything, free | ours, others | emptied | replaced, refuse, ""},
-	{anything, free | ours, away, wait, ""},
-	{free, free, anything, create, ""},
-	{anything, ours, anything, join, ""},
+	{free, free, create, ""},
+	{free | ours, ours, join, ""},
 }
 
 // facts are what a start found.
@@ -76,7 +68,6 @@ type facts struct {
 	want   kvstore.Installation // the configuration, as it would be on record
 	err    error                // why the record is away or unfit
 	places []look               // those that the generator was given, and that are not known to be right
-	cause  error                // what is wrong with the place that decided
 }
 
 // decide returns what a start does, and why if it neither creates nor joins. The error of a refusal
@@ -87,52 +78,58 @@ func (f *facts) decide() (outcome, error) {
 		folder = ours
 	}
 	for _, r := range rules {
-		if r.folder&folder == 0 || r.record&f.record == 0 || !f.finds(r.place) {
+		if r.folder&folder == 0 || r.record&f.record == 0 {
 			continue
 		}
-		if r.then == create || r.then == join {
-			return r.then, nil
+		if r.then == wait || r.then == refuse {
+			return r.then, f.why(r.then, r.say)
 		}
-		return r.then, f.why(r.then, r.say)
+		switch err := f.placesErr(); {
+		case errors.Is(err, allocator.ErrRefused):
+			return refuse, err
+		case err != nil:
+			return wait, err
+		}
+		return r.then, nil
 	}
 	// TestRules has all that can be found.
 	return refuse, fmt.Errorf("%w: there is no rule for what was found: %+v", allocator.ErrRefused, *f)
 }
 
-// finds reports whether a rule that names these states of a place matches.
-func (f *facts) finds(states found) bool {
-	if states == anything {
-		f.cause = nil
-		return true
-	}
+// placesErr returns why a place must not be used; else why one cannot be used now.
+func (f *facts) placesErr() (err error) {
 	for _, l := range f.places {
-		if l.found&states != 0 {
-			f.cause = l.why(f.have)
-			return true
+		if errors.Is(l.err, allocator.ErrRefused) {
+			return l.err
+		}
+		if l.err != nil {
+			err = l.err
 		}
 	}
-	return false
+	return err
 }
 
 // why is the error of a rule.
 func (f *facts) why(then outcome, say string) error {
 	say = strings.NewReplacer("FOLDER", f.known, "RECORD", f.have.ID, "DIFFERENCES",
 		strings.Join(differences(f.have, f.want), "; ")).Replace(say)
-	err := f.cause
+	err := f.err
 	switch {
-	case err != nil:
-	case f.err != nil && say != "":
-		err = fmt.Errorf("%s: %w", say, f.err)
-	case f.err != nil:
-		err = f.err
-	default:
+	case err == nil:
 		err = errors.New(say)
+		if then == wait {
+			err = fmt.Errorf("%w: %s", allocator.ErrUnavailable, say)
+		}
+	case say != "":
+		err = fmt.Errorf("%s: %w", say, err)
 	}
-	switch {
-	case then == refuse && !errors.Is(err, allocator.ErrRefused):
+	return refusal(then == refuse, err)
+}
+
+// refusal makes an error match [allocator.ErrRefused] if it is one.
+func refusal(is bool, err error) error {
+	if is && !errors.Is(err, allocator.ErrRefused) {
 		return fmt.Errorf("%w: %w", allocator.ErrRefused, err)
-	case then == wait && f.cause == nil && f.err == nil:
-		return fmt.Errorf("%w: %w", allocator.ErrUnavailable, err)
 	}
 	return err
 }

@@ -76,7 +76,8 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 	var lost error
 	for begun := false; ; {
 		f := m.look(ctx)
-		if f.record == free && f.finds(others|emptied|replaced|unfit) {
+		taken := func() bool { return f.record == free && errors.Is(f.placesErr(), allocator.ErrRefused) }
+		if taken() {
 			f = m.look(ctx) // another generator may have made the record since, and claimed the place for it
 		}
 		then, err := f.decide()
@@ -87,7 +88,7 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 			err = m.adopt(ctx, f)
 		case lost != nil: // begin may have used up the time of the context
 			err = lost
-		case !begun && m.known == "" && (then == create || f.record == tagsLeft || f.record == free && f.finds(others)):
+		case !begun && m.known == "" && (then == create || f.record == tagsLeft || taken()):
 			// Where tags are left, or a place is another installation's, begin knows whether an installation lost its
 			// record. Look again, also after an error: a replica that did not have the record yet may have answered.
 			begun, lost, err = true, begin(ctx), nil
@@ -120,7 +121,7 @@ func (m *member) look(ctx context.Context) *facts {
 	}
 	var looks sync.WaitGroup
 	for i := range f.places {
-		looks.Go(func() { f.places[i] = f.places[i].use.look(ctx, &f.have, false) })
+		looks.Go(func() { f.places[i] = f.places[i].use.look(ctx, f.have, false) })
 	}
 	looks.Wait()
 	return f
@@ -215,15 +216,16 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 // admit makes sure that a place belongs to the installation, and is the one that the record notes. It claims one that
 // is free: several may do so, and what is there then counts. It returns the record.
 func (m *member) admit(ctx context.Context, u *use) (kvstore.Installation, error) {
-	l := u.look(ctx, &m.have, *u.noted(&m.have) == "")
-	if err := l.verdict(m.have); err != nil {
-		return m.have, err
+	l := u.look(ctx, m.have, *u.noted(&m.have) == "")
+	if l.err != nil {
+		return m.have, l.err
 	}
 	return kvstore.ChangeInstallation(ctx, m.State, func(have *kvstore.Installation) error {
-		if l.compare(have); l.found == ours { // another generator may have been first, with another place
+		err := l.check(*have) // another generator may have been first, with another place
+		if err == nil && l.of == have.ID {
 			*u.noted(have) = l.id
 		}
-		return l.verdict(*have)
+		return err
 	})
 }
 

@@ -42,82 +42,56 @@ func zooKeeper(p Place) *use {
 
 // ExamineDatabase returns why a generator of this installation must not use a database, or cannot now.
 func ExamineDatabase(ctx context.Context, p Place, have kvstore.Installation) error {
-	return database(p).look(ctx, &have, false).verdict(have)
+	return database(p).look(ctx, have, false).err
 }
 
 // ExamineZooKeeper is ExamineDatabase for a ZooKeeper.
 func ExamineZooKeeper(ctx context.Context, p Place, have kvstore.Installation) error {
-	return zooKeeper(p).look(ctx, &have, false).verdict(have)
+	return zooKeeper(p).look(ctx, have, false).err
 }
 
 // look is what was found in a place.
 type look struct {
-	found
 	*use
-	of, id string
-	err    error // why it is away or unfit
+	of, id string // its owner, and its own ID; empty: it belongs to none
+	err    error  // why it cannot be used now, or must not: then it matches [allocator.ErrRefused]
 }
 
 // look finds the owner of a place, for the installation that the generator is to join. With first, a
 // place of none then belongs to this installation.
-func (u *use) look(ctx context.Context, have *kvstore.Installation, first bool) look {
+func (u *use) look(ctx context.Context, have kvstore.Installation, first bool) look {
 	l := look{use: u}
 	l.of, l.id, l.err = u.Claim(ctx, have.ID, first)
-	switch {
-	case errors.Is(l.err, allocator.ErrRefused) || errors.Is(l.err, snowflake.ErrRefused):
-		l.found = unfit
-	case l.err != nil:
-		l.found = away
-	default:
-		l.compare(have)
+	if l.err == nil {
+		l.err = l.check(have)
 	}
+	l.err = refusal(errors.Is(l.err, snowflake.ErrRefused), l.err)
 	return l
 }
 
-// compare compares what the place says with the record.
-func (l *look) compare(have *kvstore.Installation) {
-	noted := *l.noted(have)
-	switch {
-	case l.of == "" && noted == "":
-		l.found = free
-	case l.of == "":
-		l.found = emptied
-	case noted != "" && noted != l.id:
-		l.found = replaced
-	case l.of != have.ID:
-		l.found = others
-	default:
-		l.found = ours
-	}
-}
-
-// verdict returns why a generator of this installation must not use the place, or not yet.
-func (l look) verdict(have kvstore.Installation) error {
-	f := facts{known: have.ID, record: ours, have: have, places: []look{l}}
-	_, err := f.decide()
-	return err
-}
-
-// why says what is wrong with what was found, and what to do.
-func (l look) why(have kvstore.Installation) error {
+// check compares what the place says with the record. Its error says what is wrong, and what to do.
+func (l look) check(have kvstore.Installation) error {
 	noted := *l.noted(&have)
 	switch {
-	case l.err != nil:
-		return l.err
-	case l.found == others:
+	case l.of == "" && noted == "":
+		return nil
+	case l.of != "" && (noted == "" || noted == l.id):
+		if l.of == have.ID {
+			return nil
+		}
 		here := "this NATS has no installation yet (if it lost it, run `leaf restore FILE`)"
 		if have.ID != "" {
 			here = "this NATS is installation " + have.ID
 		}
-		return fmt.Errorf("%s belongs to installation %s, and %s: join the NATS of %[2]s (--server) with a new "+
-			"--data-dir, or name another one with %[4]s, or, if %[2]s is gone for good and what its workers reserved is "+
-			"over, type in %[5]s: %[6]s", l.what, l.of, here, l.flags, l.client, l.Repair("", ""))
+		return fmt.Errorf("%w: %s belongs to installation %s, and %s: join the NATS of %[3]s (--server) with a new "+
+			"--data-dir, or name another one with %[5]s, or, if %[3]s is gone for good and what its workers reserved is "+
+			"over, type in %[6]s: %[7]s", allocator.ErrRefused, l.what, l.of, here, l.flags, l.client, l.Repair("", ""))
 	}
 	state, or := "is "+l.id+" of installation "+l.of, "if it is gone for good and"
-	if l.found == emptied {
+	if l.of == "" {
 		state, or = "belongs to no installation", "if it is this one, it lost its state: restore it, or, if"
 	}
-	return fmt.Errorf("installation %s keeps its %s in another place (%s; %s %s): the same IDs could come from both. "+
-		"Name that one with %s, on every generator; or, %s this one has all that it had, type in %s: %s",
-		have.ID, l.content, noted, l.what, state, l.flags, or, l.client, l.Repair(have.ID, noted))
+	return fmt.Errorf("%w: installation %s keeps its %s in another place (%s; %s %s): the same IDs could come from "+
+		"both. Name that one with %s, on every generator; or, %s this one has all that it had, type in %s: %s",
+		allocator.ErrRefused, have.ID, l.content, noted, l.what, state, l.flags, or, l.client, l.Repair(have.ID, noted))
 }

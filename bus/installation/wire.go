@@ -84,15 +84,12 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	return cfg, nil
 }
 
-// InboxPrefix begins the subjects on which generators get answers. These have secrets, such as the keys of opaque tags,
-// so no caller may read there.
-const InboxPrefix = wire.SubjectInbox
-
 // Options are those of a generator's connection. A write that cannot be sent now must fail now: sent
 // later, it would surprise. Credentials may be renewed on the server: the connection never gives up.
 func Options(log *slog.Logger, drain time.Duration) []nats.Option {
 	return []nats.Option{
-		func(o *nats.Options) error { o.InboxPrefix = cmp.Or(o.InboxPrefix, InboxPrefix); return nil },
+		// Answers to generators have secrets, such as the master key of opaque tags. So no caller may read them.
+		func(o *nats.Options) error { o.InboxPrefix = cmp.Or(o.InboxPrefix, wire.SubjectInbox); return nil },
 		nats.ReconnectBufSize(-1),
 		nats.IgnoreAuthErrorAbort(),
 		nats.DrainTimeout(max(drain, time.Second)),

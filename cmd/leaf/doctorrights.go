@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
@@ -45,8 +44,8 @@ func (d *doctor) permissions(ctx context.Context) (string, error) {
 		r.need("answer callers (allow_responses)", "_INBOX."+nowhere, r.answer)
 	} else { // it is no generator, so it must not read what is for others
 		for prefix, what := range map[string]string{
-			"_INBOX":                 "the answers to other callers",
-			installation.InboxPrefix: "the answers to generators, such as keys of opaque tags",
+			"_INBOX":          "the answers to other callers",
+			wire.SubjectInbox: "the answers to generators, such as keys of opaque tags",
 		} {
 			if !r.denied(prefix+"."+nowhere+".*", r.subscribe) && r.err == nil {
 				d.add(finding{Check: "permissions", State: stateWarning,
@@ -61,7 +60,7 @@ func (d *doctor) permissions(ctx context.Context) (string, error) {
 			Found: "a generator of this user fails, because it may not " + strings.Join(r.lacks, ", "),
 			Fix:   "run leaf doctor as the user of the generators, and give that user these permissions (SECURITY.md)"})
 	}
-	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", installation.InboxPrefix+".") {
+	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", wire.SubjectInbox+".") {
 		d.add(finding{Check: "permissions", State: stateWarning,
 			Found: "with --inbox-prefix generators get the keys of opaque tags below " + prefix + ", where callers may read",
 			Fix:   "start them without --inbox-prefix"})

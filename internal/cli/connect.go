@@ -21,6 +21,7 @@ import (
 	"github.com/synadia-io/orbit.go/natscontext"
 
 	"github.com/leafbus/leafbus/bus/installation"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -93,7 +94,7 @@ func (c *Conn) RegisterClient(fs *pflag.FlagSet) {
 // OwnInboxes makes a command that does what a generator does get its answers where generators get theirs: keys of
 // opaque tags may be in them.
 func (c *Conn) OwnInboxes(fs *pflag.FlagSet) {
-	c.ownInbox = installation.InboxPrefix
+	c.ownInbox = wire.SubjectInbox
 	fs.Lookup("inbox-prefix").Usage = "`SUBJECT` under which replies arrive. No caller may read there " +
 		"(default " + c.ownInbox + ")"
 }
@@ -148,7 +149,7 @@ func (c *Conn) Options(name string) ([]nats.Option, error) {
 		opts = append(opts, nats.TLSHandshakeFirst())
 	}
 	if inbox := c.InboxPrefix + "."; c.InboxPrefix != "" {
-		ours := strings.HasPrefix(inbox, installation.InboxPrefix+".")
+		ours := strings.HasPrefix(inbox, wire.SubjectInbox+".")
 		if inbox[0] == '$' || strings.HasPrefix(inbox, "leaf.") && !ours {
 			return nil, Usagef("--inbox-prefix %s: generators send no answers there: take one that begins with "+
 				"_INBOX", c.InboxPrefix)
