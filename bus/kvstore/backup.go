@@ -1,11 +1,9 @@
 package kvstore
 
 import (
-	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,13 +20,13 @@ import (
 // Backup is a copy of all records of an installation. It is complete: the snapshots of nats-server can lack a record
 // that is rewritten meanwhile.
 type Backup struct {
-	Installation string
-	Created      time.Time
-	Buckets      []string // those that existed, also without a record
-	Records      []Record
+	Installation string    `json:"installation"`
+	Created      time.Time `json:"created"`
+	Buckets      []string  `json:"buckets"` // those that existed, also without a record
+	Records      []Record  `json:"records"`
 }
 
-const backupFormat = "leafbus backup 2"
+const backupFormat = "leafbus backup 3"
 
 // TakeBackup reads all records of the installation, each one from the leader of its bucket. Generators may write
 // meanwhile. While the tags are lost, the error matches [allocator.ErrTagsLost].
@@ -80,74 +78,41 @@ func lossOf(ctx context.Context, cfg Config, have Installation) error {
 		"restore an earlier backup, or end the loss with `leaf tag advance --all`, first", allocator.ErrTagsLost)
 }
 
-// backupHead is the first line of a file. Then comes a line for each record.
-type backupHead struct {
-	Format       string    `json:"format"`
-	Installation string    `json:"installation"`
-	Created      time.Time `json:"created"`
-	Buckets      []string  `json:"buckets"`
+// backupFile is the JSON in a file. The file is compressed by gzip, whose checksum shows what is missing or changed.
+type backupFile struct {
+	Format string `json:"format"`
+	Backup
 }
 
-// backupEnd is the last line. A file that was cut off has none.
-type backupEnd struct {
-	Records int    `json:"records"`
-	SHA256  string `json:"sha256"` // of all lines before
-}
-
-// Write writes the backup as lines of JSON.
+// Write writes the backup into a file.
 func (b Backup) Write(w io.Writer) error {
-	sum := sha256.New()
-	buffered := bufio.NewWriter(io.MultiWriter(w, sum))
-	lines := json.NewEncoder(buffered)
-	err := lines.Encode(backupHead{backupFormat, b.Installation, b.Created, b.Buckets})
-	for i := 0; err == nil && i < len(b.Records); i++ {
-		err = lines.Encode(b.Records[i])
-	}
-	if err = errors.Join(err, buffered.Flush()); err != nil {
-		return err
-	}
-	return json.NewEncoder(w).Encode(backupEnd{len(b.Records), hex.EncodeToString(sum.Sum(nil))})
+	zipped := gzip.NewWriter(w)
+	return errors.Join(json.NewEncoder(zipped).Encode(backupFile{backupFormat, b}), zipped.Close())
 }
 
 var (
 	errNoBackup  = errors.New("this is no file of `leaf backup`, or one of another version")
-	errCutBackup = errors.New("the file is cut off or damaged: its last line does not fit the lines before; " +
-		"use another backup")
+	errCutBackup = errors.New("the file is cut off or damaged: use another backup")
 )
 
 // ParseBackup reads what [Backup.Write] wrote. It refuses a file of which anything is missing or changed.
-func ParseBackup(data []byte) (b Backup, err error) {
-	body, last := cutLastLine(data)
-	first, rest, _ := bytes.Cut(body, []byte("\n"))
-	var head backupHead
-	if decodeWhole(first, &head) != nil || head.Format != backupFormat {
-		// Where the first line is the last one, too, the file was cut off there.
-		if !bytes.HasPrefix(data, []byte(`{"format":"`+backupFormat+`"`)) {
-			return b, errNoBackup
-		}
-		return b, errCutBackup
+func ParseBackup(data []byte) (Backup, error) {
+	if !bytes.HasPrefix(data, []byte("\x1f\x8b")) { // as gzip begins
+		return Backup{}, errNoBackup
 	}
-	var end backupEnd
-	sum := sha256.Sum256(body)
-	if decodeWhole(last, &end) != nil || end.SHA256 != hex.EncodeToString(sum[:]) ||
-		end.Records != bytes.Count(rest, []byte("\n")) {
-		return b, errCutBackup
+	unzipped, err := gzip.NewReader(bytes.NewReader(data))
+	var text []byte
+	if err == nil {
+		text, err = io.ReadAll(unzipped)
 	}
-	b = Backup{Installation: head.Installation, Created: head.Created, Buckets: head.Buckets}
-	for line := range bytes.Lines(rest) {
-		var r Record
-		if err := decodeWhole(line, &r); err != nil {
-			return b, fmt.Errorf("%w: record %d: %w", errNoBackup, len(b.Records)+1, err)
-		}
-		b.Records = append(b.Records, r)
+	if err != nil {
+		return Backup{}, fmt.Errorf("%w: %w", errCutBackup, err)
 	}
-	return b, b.check()
-}
-
-// cutLastLine returns the last line, and all lines before it.
-func cutLastLine(data []byte) (before, last []byte) {
-	at := bytes.LastIndexByte(bytes.TrimSuffix(data, []byte("\n")), '\n') + 1
-	return data[:at], data[at:]
+	var file backupFile
+	if err := decodeWhole(text, &file); err != nil || file.Format != backupFormat {
+		return Backup{}, errNoBackup
+	}
+	return file.Backup, file.check()
 }
 
 // check refuses a backup that no program of this version makes.

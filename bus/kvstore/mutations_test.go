@@ -157,8 +157,8 @@ func TestMutations(t *testing.T) {
 			"		_, err = b.send(ctx, InstallationKey, value)"}}},
 
 		// A backup, and what a restore makes of it.
-		{"a file that was changed is restored", "TestCutBackup", []edit{{"backup.go",
-			"end.SHA256 != hex.EncodeToString(sum[:]) ||", "len(sum) == 0 ||"}}},
+		{"a file that was cut off is restored", "TestCutBackup", []edit{{"backup.go",
+			"		text, err = io.ReadAll(unzipped)", "		text, _ = io.ReadAll(unzipped)"}}},
 		{"a restore lowers a tag", "TestRestoreLowersNothing", []edit{{"restore.go",
 			"is.Merge(was, known)", "was.Merge(was, known)"}}},
 		{"a restore does not heed what somebody knows", "TestRestoreLowersNothing", []edit{{"restore.go",
