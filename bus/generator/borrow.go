@@ -189,8 +189,8 @@ func (s *service) borrow(a Answer, n int64) (ranges []bus.Range, ok bool) {
 // lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they are asked. Those
 // that have just not answered come last.
 func (b *borrower) lenders(tag string, offers func(heartbeat) bool) (runs []string) {
-	now, own := time.Now(), b.membership.installation()
-	if own == "" { // it cannot know yet which peers have IDs of the same tags
+	now := time.Now()
+	if b.membership.installation() == "" { // it cannot know yet which peers have IDs of the same tags
 		return nil
 	}
 	first := b.lender(tag)
@@ -199,7 +199,7 @@ func (b *borrower) lenders(tag string, offers func(heartbeat) bool) (runs []stri
 	}
 	rank := make(map[string]int)
 	for _, peer := range b.group.present(now) {
-		if !offers(peer) || peer.Installation != own {
+		if !offers(peer) {
 			continue
 		}
 		runs = append(runs, peer.ID)
@@ -276,7 +276,7 @@ func (b *borrower) takeFrom(ctx context.Context, run, tag string, n int64, wait 
 func (b *borrower) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
 	now := time.Now()
 	if b.hasFailed(now, run) || !b.group.anyPeer(now, now.Add(-heardLately), func(peer heartbeat) bool {
-		return peer.ID == run && peer.Segment && peer.Installation == b.membership.installation()
+		return peer.ID == run && peer.Segment
 	}) {
 		return none, errors.New("the generator that claimed last is not heard, or cannot claim IDs")
 	}

@@ -63,9 +63,12 @@ func TestLenders(t *testing.T) {
 	offers := newSegments(g).offers
 	now := time.Now()
 	for i, flags := range []string{
-		`"installation":"other","segment":true`, `"installation":"own"`, `"segment":true`,
+		`"installation":"other","segment":true`, `"installation":"own"`, `"witness":"other","segment":true`,
 	} {
 		g.group.hear(now, 0, fmt.Appendf(nil, `{"id":"no%d",%s}`, i, flags))
+	}
+	if g.group.anyPeer(now, time.Time{}, offers) {
+		t.Error("a peer of another installation counts as one that can serve")
 	}
 	for i := range 2 * maxLenders {
 		g.group.hear(now, 0, fmt.Appendf(nil, `{"id":"run%02d","installation":"own","segment":true}`, i))
@@ -74,9 +77,6 @@ func TestLenders(t *testing.T) {
 		g.borrower.fail(now, fmt.Sprintf("run%02d", i))
 	}
 	g.borrower.note(now, "order", "run12", 1)
-	if offers(heartbeat{Segment: true, Identity: Identity{Installation: "other"}}) {
-		t.Error("a peer of another installation counts as one that can serve")
-	}
 	firsts := make(map[string]bool)
 	for range 100 {
 		runs := g.borrower.lenders("order", offers)

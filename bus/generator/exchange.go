@@ -129,8 +129,7 @@ func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocato
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	push := func(inbox string) { x.send(pushed{Record: s.Tag, Revision: s.Revision}, inbox) }
-	all := func(heartbeat) bool { return true }
-	silent, unheard, err := x.poll(ctx, all, push, func(data []byte) (run string, again bool, err error) {
+	silent, unheard, err := x.poll(ctx, push, func(data []byte) (run string, again bool, err error) {
 		var a known
 		switch {
 		case json.Unmarshal(data, &a) != nil || a.Floor < s.Below() || !s.Deleted && a.Version < s.Version: // not yet
@@ -166,7 +165,7 @@ func (x *exchange) askKnown(ctx context.Context, tag string) (k allocator.Known,
 	within, cancel := context.WithTimeout(ctx, knowsTimeout)
 	defer cancel()
 	ask := func(inbox string) { x.send(pushed{Record: allocator.Tag{Name: tag}, Asks: true}, inbox) }
-	silent, _, err := x.poll(within, x.mayKnow, ask, func(data []byte) (run string, again bool, err error) {
+	silent, _, err := x.poll(within, ask, func(data []byte) (run string, again bool, err error) {
 		var a known
 		if json.Unmarshal(data, &a) == nil {
 			k = k.Merge(a.Known)
@@ -186,18 +185,11 @@ func (x *exchange) askKnown(ctx context.Context, tag string) (k allocator.Known,
 	return k, nil
 }
 
-// mayKnow reports whether a peer is of this installation. What one knows that has not joined yet is in its folder.
-func (x *exchange) mayKnow(b heartbeat) bool {
-	own := x.membership.installation()
-	return b.Installation == own || b.Witness == own
-}
-
-// poll sends a message to the peers, again and again, until each that is heard and wanted has given an answer that
-// counts, or ctx is done: then silent are the nodes of the others. take returns whose answer counts; again: all must
-// answer what is sent next. unheard are the nodes of lost peers.
+// poll sends a message to the peers, again and again, until each that is heard has given an answer that counts, or ctx
+// is done: then silent are the nodes of the others. take returns whose answer counts; again: all must answer what is
+// sent next. unheard are the nodes of lost peers.
 func (x *exchange) poll(
-	ctx context.Context, wanted func(heartbeat) bool, send func(inbox string),
-	take func(data []byte) (run string, again bool, err error),
+	ctx context.Context, send func(inbox string), take func(data []byte) (run string, again bool, err error),
 ) (silent, unheard []string, err error) {
 	inbox := x.cfg.Conn.NewInbox()
 	answers, err := x.cfg.Conn.SubscribeSync(inbox)
@@ -210,7 +202,7 @@ func (x *exchange) poll(
 		var here []heartbeat
 		now := time.Now()
 		here, unheard = x.group.members(now)
-		here = slices.DeleteFunc(here, func(b heartbeat) bool { return answered[b.ID] || !wanted(b) })
+		here = slices.DeleteFunc(here, func(b heartbeat) bool { return answered[b.ID] })
 		silent, err = nil, nil
 		for _, b := range here {
 			silent = append(silent, b.Node)
@@ -246,8 +238,5 @@ func (x *exchange) poll(
 // leads reports whether this generator compares the database with the records: the one with the lowest run does, of
 // those for which the last comparison was a success.
 func (x *exchange) leads() bool {
-	own := x.membership.installation()
-	return !x.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool {
-		return b.Polls && b.ID < x.group.self && b.Installation == own
-	})
+	return !x.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool { return b.Polls && b.ID < x.group.self })
 }

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -13,27 +12,9 @@ func joined(b *base, installation string) *membership {
 	m := &membership{base: b}
 	if installation != "" {
 		m.identity.Store(&Identity{Installation: installation})
+		b.group.join(installation)
 	}
 	return m
-}
-
-// All generators of this installation must answer, those too of which only the folder names it.
-func TestWhoMustAnswer(t *testing.T) {
-	t.Parallel()
-	own := Identity{Installation: "own"}
-	var got []string
-	x := &exchange{base: &base{membership: joined(nil, "own")}}
-	for _, b := range []heartbeat{
-		{Node: "a", ID: "1", Identity: own}, {Node: "b", ID: "2", Witness: "own"}, {Node: "c", ID: "3"},
-		{Node: "d", ID: "4", Identity: Identity{Installation: "other"}}, {Node: "e", ID: "5", Witness: "other"},
-	} {
-		if x.mayKnow(b) {
-			got = append(got, b.Node)
-		}
-	}
-	if !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("waits for %v, not for a and b", got)
-	}
 }
 
 // One generator compares the database with the records: the one with the lowest run of those that could do it last.
@@ -52,7 +33,8 @@ func TestLeads(t *testing.T) {
 			heartbeat{ID: "b", Polls: true, Identity: Identity{Installation: "other"}}, 0, true},
 		"a higher run": {heartbeat{ID: "d", Polls: true, Identity: own}, 0, true},
 	} {
-		x := &exchange{base: &base{group: newGroup("c"), membership: joined(nil, "own")}}
+		x := &exchange{base: &base{group: newGroup("c")}}
+		x.group.join("own")
 		if !x.leads() {
 			t.Error("alone it does not lead")
 		}

@@ -71,14 +71,15 @@ type group struct {
 	// peerChanged holds one when what another generator can serve has changed.
 	peerChanged chan struct{}
 
-	mu        sync.Mutex
-	peers     map[string]*peer    // by run
-	ends      map[string]peer     // of losses, by node: those that the stream lacks
-	ownClaims map[int64]time.Time // workers that this generator has lost, and until when it claims them
+	mu           sync.Mutex
+	installation string              // empty: this generator has not joined it yet
+	peers        map[string]*peer    // by run
+	ends         map[string]peer     // of losses, by node: those that the stream lacks
+	ownClaims    map[int64]time.Time // workers that this generator has lost, and until when it claims them
 }
 
 // peer is a run of another generator. It is here, or it is silent, or it is gone: it reported its end, another run of
-// its node was heard since, or an operator forgot it.
+// its node was heard since, an operator forgot it, or it is of another installation.
 type peer struct {
 	heartbeat // the last one
 	heard     time.Time
@@ -95,6 +96,25 @@ func newGroup(self string) *group {
 		self: self, away: newAway(), peerChanged: make(chan struct{}, 1),
 		peers: make(map[string]*peer), ends: make(map[string]peer), ownClaims: make(map[int64]time.Time),
 	}
+}
+
+// join makes peers of other installations count for nothing: they have other IDs of the same tags.
+func (g *group) join(installation string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.installation = installation
+	for _, p := range g.peers {
+		if g.isRivalLocked(p.heartbeat) {
+			g.endLocked(p)
+			p.Gone = true
+		}
+	}
+}
+
+// isRivalLocked reports whether the sender of a heartbeat is known to be of another installation, or will be.
+func (g *group) isRivalLocked(b heartbeat) bool {
+	theirs := cmp.Or(b.Installation, b.Witness)
+	return g.installation != "" && theirs != "" && theirs != g.installation
 }
 
 // hear notes a heartbeat, and reports whether the peer was not here before. It returns an empty
@@ -118,13 +138,15 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	if p.Segment != b.Segment || p.Snowflake != b.Snowflake || b.Gone {
 		signal(g.peerChanged)
 	}
-	isNew = !b.Gone && !p.here(now)
+	rival := g.isRivalLocked(b)
+	isNew = !b.Gone && !rival && !p.here(now)
 	g.endLocked(p)
 	if b.UnixMS > 0 {
 		p.ahead = append(p.ahead, clock-b.UnixMS)
 		p.ahead = p.ahead[max(0, len(p.ahead)-clockHeartbeats):]
 	}
 	p.heartbeat, p.heard = b, now
+	p.Gone = b.Gone || rival
 	return b, isNew
 }
 

@@ -9,6 +9,25 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
+// A peer of another installation counts until this generator knows its own.
+func TestPresenceOfAnotherInstallation(t *testing.T) {
+	t.Parallel()
+	g, now := newGroup("me"), time.Now()
+	hear := func() bool {
+		_, isNew := g.hear(now, 0, wire.Encode(heartbeat{Node: "a", ID: "1", Identity: Identity{Installation: "other"}}))
+		return isNew
+	}
+	if !hear() || len(g.present(now)) != 1 {
+		t.Error("before it has joined it does not count")
+	}
+	if g.join("own"); len(g.present(now)) != 0 {
+		t.Error("afterwards it counts")
+	}
+	if hear() || len(g.present(now)) != 0 { // both would answer each other for ever
+		t.Error("it is new with each heartbeat")
+	}
+}
+
 func TestPresence(t *testing.T) {
 	t.Parallel()
 	p := newGroup("me")

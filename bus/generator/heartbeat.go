@@ -113,9 +113,9 @@ func (h *heartbeats) heard(msg *nats.Msg) {
 	if b.Forgotten != "" {
 		h.group.forget(now, b.Forgotten)
 	}
-	if !h.membership.isRival(b) {
+	if len(b.LostNodes) > 0 {
 		steady, _ := h.group.away.steadySince(now)
-		h.group.learn(now, steady, b.LostNodes, h.cfg.Node)
+		h.group.learn(now, steady, b, h.cfg.Node)
 	}
 	if !b.Gone {
 		h.membership.checkRival(b)

@@ -43,6 +43,7 @@ func (m *membership) join(ctx context.Context) error {
 	for _, b := range m.group.present(time.Now()) {
 		m.checkRival(b)
 	}
+	m.group.join(identity.Installation)
 	m.heartbeats.now()
 	return nil
 }
@@ -156,10 +157,4 @@ func (m *membership) installation() string {
 		return id.Installation
 	}
 	return ""
-}
-
-// isRival reports whether a peer is known to be of another installation, which has other IDs.
-func (m *membership) isRival(b heartbeat) bool {
-	own := m.installation()
-	return own != "" && b.Installation != "" && b.Installation != own
 }

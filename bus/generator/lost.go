@@ -171,24 +171,31 @@ func (g *group) published(was peer, end bool) {
 
 // learn takes in which nodes a peer reports as lost. A generator that has just begun to hear NATS, at the time steady,
 // knows less than the peer. own is this generator's node.
-func (g *group) learn(now, steady time.Time, lost []lostNode, own string) {
+func (g *group) learn(now, steady time.Time, from heartbeat, own string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.isRivalLocked(from) {
+		return
+	}
 	begins := now.Sub(steady) < learnFor
-	for _, l := range lost[:min(len(lost), maxLostShown)] {
-		if l.Node == own || g.anyPeer(now, time.Time{}, func(b heartbeat) bool { return b.Node == l.Node }) {
+	here := map[string]bool{own: true}
+	for _, p := range g.peers {
+		here[p.Node] = here[p.Node] || p.here(now)
+	}
+	for _, l := range from.LostNodes[:min(len(from.LostNodes), maxLostShown)] {
+		if here[l.Node] {
 			continue
 		}
 		said := lossDeclared
 		if l.Published {
 			said = lossPublished
 		}
-		g.mu.Lock()
 		switch p := g.peers[l.ID]; {
 		case begins && (p == nil || !p.Gone && p.loss < lossTried && p.Number < l.Number):
 			g.peers[l.ID] = &peer{heartbeat: l.heartbeat, heard: now.Add(-millis(l.SilentMS)), loss: said}
 		case p != nil && !p.Gone && p.Number == l.Number:
 			p.loss = max(p.loss, said)
 		}
-		g.mu.Unlock()
 	}
 }
 

@@ -69,7 +69,7 @@ func TestOneAlertOfALoss(t *testing.T) {
 		if begins {
 			steady = now
 		}
-		groups[who].learn(now, steady, nodes, "own")
+		groups[who].learn(now, steady, heartbeat{LostNodes: nodes}, "own")
 	}
 	want := func(step string, ids ...string) {
 		t.Helper()

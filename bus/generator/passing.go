@@ -57,9 +57,8 @@ func (p *passing) pass(ctx context.Context, e adminEndpoint, body []byte, failur
 // peers returns some peers that can reserve IDs, so that their store is likely to be there. A generator that has not
 // joined its installation yet takes that of its peers for its own.
 func (p *passing) peers() (peers []heartbeat) {
-	own := p.membership.installation()
 	for _, b := range p.group.present(time.Now()) {
-		if b.Segment && (own == "" || b.Installation == own) {
+		if b.Segment {
 			peers = append(peers, b)
 		}
 	}

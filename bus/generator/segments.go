@@ -24,7 +24,7 @@ func newSegments(c *common) *service {
 		},
 		healthy:  func() error { return cmp.Or(c.phase.notPrepared(), c.alloc.Failing().Dry) },
 		starting: errNotYet,
-		offers:   func(b heartbeat) bool { return b.Segment && !c.membership.isRival(b) },
+		offers:   func(b heartbeat) bool { return b.Segment },
 	}
 	return s.enqueue(micro.EndpointStats{Name: "segment", Subject: wire.SubjectSegment + ".>"},
 		micro.EndpointStats{Name: "no-tag", Subject: wire.SubjectSegment})

@@ -39,7 +39,7 @@ type service struct {
 	starting error
 	// healthy says why the service cannot answer with IDs; nil: it can.
 	healthy func() error
-	// offers reports whether the peer that sent this heartbeat can. One of another installation has other IDs.
+	// offers reports whether the peer that sent this heartbeat can.
 	offers func(heartbeat) bool
 
 	held      atomic.Int64 // requests that wait at a gate

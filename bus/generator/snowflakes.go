@@ -113,7 +113,7 @@ func newSnowflakes(c *common) *service {
 			return cmp.Or(c.flakes.noWorker(), c.flakes.State().Err)
 		},
 		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
-		offers:   func(b heartbeat) bool { return b.Snowflake && !c.membership.isRival(b) },
+		offers:   func(b heartbeat) bool { return b.Snowflake },
 	}
 	return s.enqueue(micro.EndpointStats{Name: "snowflake", Subject: wire.SubjectSnowflake})
 }

@@ -139,17 +139,14 @@ func (s *spreading) stays(now time.Time) bool {
 		s.segments.healthy() != nil || s.snowflakes.healthy() != nil
 }
 
-// here returns the generators of this installation that have a NATS server, in the order of their runs; nil: this one
+// here returns the generators that have a NATS server, in the order of their runs; nil: this one
 // is at no server of a cluster, or does not serve.
 func (s *spreading) here(now time.Time) []heartbeat {
 	own := s.cfg.Conn.ConnectedServerId()
 	if own == "" || s.cfg.Conn.ConnectedClusterName() == "" || !s.phase.serving.Load() {
 		return nil
 	}
-	installation := s.membership.installation()
-	all := slices.DeleteFunc(s.group.present(now), func(b heartbeat) bool {
-		return b.Server == "" || b.Installation != installation
-	})
+	all := slices.DeleteFunc(s.group.present(now), func(b heartbeat) bool { return b.Server == "" })
 	all = append(all, heartbeat{Node: s.cfg.Node, ID: s.group.self, Server: own, Stays: s.stays(now)})
 	slices.SortFunc(all, func(x, y heartbeat) int { return strings.Compare(x.ID, y.ID) })
 	return all
