@@ -34,8 +34,7 @@ type loss int
 
 const (
 	lossUnsaid    loss = iota
-	lossDeclared       // it was silent for lostAfter, so operators see it
-	lossTried          // the stream may have the alert, so its end is needed
+	lossDeclared       // it was silent for lostAfter, so operators see it, and the stream may have the alert
 	lossPublished      // the stream has it
 )
 
@@ -68,9 +67,10 @@ func millis(ms int64) time.Duration {
 // isLost reports whether operators must see the peer as lost now.
 func (p *peer) isLost(now time.Time) bool { return p.loss != lossUnsaid && now.Before(p.until()) }
 
-// endLocked notes that the loss of a peer is over. Its alert needs an end if the stream may have it.
+// endLocked notes that the loss of a peer is over. Its alert needs an end: an attempt without an answer may have
+// succeeded.
 func (g *group) endLocked(p *peer) {
-	if p.loss >= lossTried {
+	if p.loss != lossUnsaid {
 		g.ends[p.Node] = *p
 	}
 	p.loss = lossUnsaid
@@ -99,7 +99,7 @@ func (g *group) lookLocked(now time.Time) {
 		switch age := now.Sub(p.heard); {
 		case p.Gone && age >= claimExpires, !p.Gone && over && age >= lostFor:
 			delete(g.peers, run)
-		case !p.Gone && p.loss < lossTried: // else the end of the alert must follow
+		case !p.Gone && p.loss == lossUnsaid: // else the end of the alert must follow
 			silent = append(silent, p)
 		}
 	}
@@ -148,8 +148,7 @@ func (g *group) next(now time.Time, here bool) (p peer, end, ok bool) {
 		return p, true, true
 	}
 	for _, p := range g.peers {
-		if here && p.isLost(now) && p.loss < lossPublished {
-			p.loss = lossTried // an attempt without an answer may have succeeded
+		if here && p.isLost(now) && p.loss == lossDeclared {
 			return *p, false, true
 		}
 	}
@@ -164,7 +163,7 @@ func (g *group) published(was peer, end bool) {
 	if end && is(g.ends[was.Node]) {
 		delete(g.ends, was.Node)
 	}
-	if p := g.peers[was.ID]; !end && p != nil && is(*p) && p.loss == lossTried {
+	if p := g.peers[was.ID]; !end && p != nil && is(*p) && p.loss == lossDeclared {
 		p.loss = lossPublished
 	}
 }
@@ -191,7 +190,7 @@ func (g *group) learn(now, steady time.Time, from heartbeat, own string) {
 			said = lossPublished
 		}
 		switch p := g.peers[l.ID]; {
-		case begins && (p == nil || !p.Gone && p.loss < lossTried && p.Number < l.Number):
+		case begins && (p == nil || !p.Gone && p.loss == lossUnsaid && p.Number < l.Number):
 			g.peers[l.ID] = &peer{heartbeat: l.heartbeat, heard: now.Add(-millis(l.SilentMS)), loss: said}
 		case p != nil && !p.Gone && p.Number == l.Number:
 			p.loss = max(p.loss, said)

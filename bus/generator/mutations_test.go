@@ -246,7 +246,7 @@ func TestMutations(t *testing.T) {
 		{"a generator that was cut off publishes a second alert about a loss", "TestOneAlertOfALoss", []edit{{"lost.go",
 			"		case begins && (", "		case false && begins && ("}}},
 		{"the alert about a loss has no end if its answer was lost", "TestLossTriedHasAnEnd", []edit{{"lost.go",
-			"			p.loss = lossTried //", "			//"}}},
+			"	if p.loss != lossUnsaid {", "	if p.loss == lossPublished {"}}},
 		{"a generator that cannot serve stays in the queue group", "TestStepsAsideAndComesBack", []edit{{"service.go",
 			"since, bad := s.health.bad(now)\n", "since, bad := now, false\n"}}},
 		{"a slow disk makes snowflakes wait", "TestSlowDisk", []edit{{"service.go",
