@@ -115,13 +115,6 @@ func (f *findings) hasLocked(kind, key string) bool {
 	return ok && !e.early
 }
 
-// has reports whether something is wrong.
-func (f *findings) has(kind, key string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.hasLocked(kind, key)
-}
-
 // list returns what is wrong, the worst first. lasts is after how many seconds the first failing tag has no IDs. count
 // is how many generators are lost, and lost are the latest of them.
 func (f *findings) list(lasts float64, count int, lost []admin.LostNode) []admin.Finding {

@@ -191,7 +191,7 @@ const degradedDrain = time.Second
 // drainTime is the time for the answers to the requests that were accepted.
 func (g *Generator) drainTime() (context.Context, context.CancelFunc) {
 	most := g.cfg.DrainTimeout
-	if g.findings.has("nats.degraded", g.cfg.Node) && g.cfg.NATSErr() != nil {
+	if g.cfg.NATSErr() != nil {
 		most = min(most, degradedDrain)
 	}
 	return context.WithTimeout(context.Background(), most)
