@@ -148,7 +148,6 @@ func (q *queue) look(now time.Time) {
 	}
 	q.dropped = dropped
 	if q.valve.shut && len(q.leaving) > 0 { // NATS still passes on what it took before
-		q.valve.most = max(q.valve.most, len(q.requests))
 		if len(q.requests) > dropAbove*q.valve.limit {
 			q.unsubscribe()
 		}

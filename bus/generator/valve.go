@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"cmp"
 	"math"
 	"time"
 )
@@ -24,18 +23,11 @@ const (
 // How many may wait follows from the rate at which the service reads them. That is known only while some wait all the
 // time. The service cannot refuse requests itself, because to read one costs about as much as to answer it.
 //
-// What NATS has passed on when it closes still comes. That is much if the process stood still, or has a part of a
-// processor. Then it closes earlier the next time.
-//
 // It is not safe for concurrent use. The zero value is an open valve that has measured nothing.
 type valve struct {
 	shut  bool
-	limit int // requests that may wait, by the last rate; 0: none was measured
-	// What waits grows by more than the valve sees, because what NATS has passed on when it closes still comes.
-	opened int       // requests that waited when it last opened
-	level  int       // it closes when so many more wait; 0: at limit
-	most   int       // requests that waited since it last closed
-	at     time.Time // when it last closed; zero: there is no overload
+	limit int       // requests that may wait, by the last rate; 0: none was measured
+	at    time.Time // when it last closed; zero: there is no overload
 
 	begun   time.Time // of the measurement
 	read    int       // requests since
@@ -61,19 +53,16 @@ func (v *valve) served(waiting int) {
 // look returns what to do now, with so many requests that wait.
 func (v *valve) look(now time.Time, waiting int) verdict {
 	v.measure(now, waiting)
-	v.most = max(v.most, waiting)
 	switch {
 	case v.shut && waiting < v.limit/2:
-		allowed, grew := cmp.Or(v.level, v.limit-v.opened), max(v.most-v.opened, 1)
-		v.level = min(max(allowed*(v.limit-waiting)/grew, v.limit/16), v.limit)
-		v.shut, v.opened = false, waiting
+		v.shut = false
 		return valveOpens
 	case v.shut:
-	case v.limit > 0 && (waiting > v.limit || v.level > 0 && waiting > v.opened+v.level):
-		v.shut, v.at, v.most = true, now, waiting
+	case v.limit > 0 && waiting > v.limit:
+		v.shut, v.at = true, now
 		return valveShuts
 	case !v.at.IsZero() && now.Sub(v.at) > calm:
-		v.at, v.opened, v.level = time.Time{}, 0, 0
+		v.at = time.Time{}
 		return overloadEnds
 	}
 	return valveStays
