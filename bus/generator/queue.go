@@ -48,16 +48,12 @@ type queue struct {
 	endpoints []micro.EndpointStats
 	joined    bool                 // the service takes part, or does again when the valve opens
 	subs      []*nats.Subscription // none: it does not take part, or the valve is shut
-	leaving   []departure
 	valve     valve
 	dropped   int // requests that nats.go has dropped of subs
-}
-
-// departure is a subscription that drains. If the connection is lost meanwhile, nats.go subscribes it again, and
-// forgets it at its end without a word to the server. Then the server gives it requests that nobody reads.
-type departure struct {
-	sub        *nats.Subscription
-	reconnects uint64 // before it began
+	// leaving are subscriptions that drain. If the connection is lost meanwhile, nats.go subscribes them again, and
+	// forgets them at their end without a word to the server. Then the server gives them requests that nobody reads.
+	leaving    []*nats.Subscription
+	reconnects uint64 // of the connection, before leaving was begun
 }
 
 func newQueue(conn *nats.Conn, log *slog.Logger, name string, endpoints ...micro.EndpointStats) *queue {
@@ -191,8 +187,11 @@ func (q *queue) depart() {
 	if !q.conn.IsConnected() {
 		q.unsubscribe()
 	}
+	if len(q.leaving) == 0 {
+		q.reconnects = q.conn.Stats().Reconnects
+	}
+	q.leaving = append(q.leaving, q.subs...)
 	for _, sub := range q.subs {
-		q.leaving = append(q.leaving, departure{sub, q.conn.Stats().Reconnects})
 		if err := sub.Drain(); err != nil {
 			q.log.Debug("a queue group cannot be left in order", "service", q.name, "error", err)
 		}
@@ -235,22 +234,15 @@ func (q *queue) unsubscribe() {
 		}
 	}
 	q.subs = nil
-	q.leaving = slices.DeleteFunc(q.leaving, func(d departure) bool { return d.sub.Unsubscribe() == nil })
+	q.leaving = slices.DeleteFunc(q.leaving, func(sub *nats.Subscription) bool { return sub.Unsubscribe() == nil })
 }
 
 // departed forgets subscriptions that have drained. If the server may still have one, it reconnects.
 func (q *queue) departed() {
-	again := false
-	left := q.leaving[:0]
-	for _, d := range q.leaving {
-		if d.sub.IsValid() {
-			left = append(left, d)
-		} else { // asked later: what ended before a reconnect was not subscribed again
-			again = again || q.conn.Stats().Reconnects != d.reconnects
-		}
-	}
-	q.leaving = left
-	if again {
+	were := len(q.leaving)
+	q.leaving = slices.DeleteFunc(q.leaving, func(sub *nats.Subscription) bool { return !sub.IsValid() })
+	// Reconnects are read later: what ended before one was not subscribed again.
+	if len(q.leaving) < were && q.conn.Stats().Reconnects != q.reconnects {
 		q.log.Warn("reconnecting, because the connection was lost while this generator left a queue group, "+
 			"and NATS may still count it as a member", "service", q.name)
 		q.reconnect()

@@ -166,7 +166,7 @@ func TestQueueDropsWhatComesLate(t *testing.T) {
 			t.Error(err)
 		}
 		q.joined, q.valve = true, valve{shut: true, limit: 10, at: time.Now()}
-		q.leaving = []departure{{sub, 0}}
+		q.leaving = []*nats.Subscription{sub}
 		for n := 1; n <= 21; n++ {
 			q.requests <- &nats.Msg{Sub: sub}
 			if q.look(time.Now()); sub.IsValid() != (n <= 20) {
