@@ -7,7 +7,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"sync"
@@ -105,34 +104,26 @@ func (a *access) prepare(ctx context.Context, conn driver.Conn) error {
 			return fmt.Errorf("the settings of the connection: %w", err)
 		}
 	}
-	answer, err := text(ctx, conn, askReadOnly)
-	if err == nil {
-		err = writable(answer)
+	ask, want := askReadOnly, a.owner.Load()
+	if want != nil {
+		ask += ", (SELECT store FROM leaf_installation)"
 	}
-	want := a.owner.Load()
-	if err != nil || want == nil {
+	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, ask, nil)
+	if err != nil {
 		return err
 	}
-	answer, err = text(ctx, conn, "SELECT store FROM leaf_installation")
-	if err == io.EOF || err == nil && answer != want.Store {
+	defer rows.Close()
+	row := make([]driver.Value, len(rows.Columns()))
+	if err := rows.Next(row); err != nil {
+		return err
+	}
+	if err := writable(fmt.Sprintf("%s", row[0])); err != nil || want == nil {
+		return err
+	}
+	if fmt.Sprintf("%s", row[1]) != want.Store { // or NULL: there is no row
 		return errElsewhere
 	}
-	return err
-}
-
-// text asks a question whose answer is one text; [io.EOF]: there is no row.
-func text(ctx context.Context, conn driver.Conn, question string) (string, error) {
-	rows, err := conn.(driver.QueryerContext).QueryContext(ctx, question, nil)
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	row := make([]driver.Value, 1)
-	if err := rows.Next(row); err != nil {
-		return "", err
-	}
-	answer, _ := row[0].([]byte)
-	return string(answer), rows.Close()
+	return nil
 }
 
 // askReadOnly asks the server whether it is read-only, as a text: numbers or

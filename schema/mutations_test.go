@@ -64,7 +64,7 @@ var mutations = []mutation{
 		{"row.go", "		row, err := o.lock(ctx, o.db, tag)\n		if err == nil {\n", "		err := error(nil)\n		if err == nil {\n"},
 		{"row.go", "tag).For(\"UPDATE\"))\n		}\n", "tag).For(\"UPDATE\"))\n		}\n		row, err := o.lock(ctx, o.db, tag)\n"}}},
 	{name: "a tag that is removed amid Rows is missed", by: "TestRemoveBetween", edits: []mutate.Edit{{"row.go",
-		"o.rows(tx, nil)", "o.rows(o.db, nil)"}}},
+		"o.rows(tx, &rows)", "o.rows(o.db, &rows)"}}},
 	{name: "a write that the server undid fails", by: "TestDeadlocked", edits: []mutate.Edit{{"write.go", "			if !undone(err) {", "			if true {"}}},
 	{name: "names that differ in letters' case are one tag", by: "TestNamesOfOthers", edits: []mutate.Edit{{"row.go",
 		"CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)", "? <> ''"}}},
@@ -85,7 +85,7 @@ var mutations = []mutation{
 	{name: "a lost owner is made again", by: "TestOwnerChanges", edits: []mutate.Edit{{"installation.go",
 		"		err = fmt.Errorf(\"%w: the database has lost", "		_ = o.claim(ctx, *had)\n		err = fmt.Errorf(\"%w: the database has lost"}}},
 	{name: "an address that leads to another database is used", by: "TestAddressLeadsElsewhere", edits: []mutate.Edit{{"access.go",
-		"if err == io.EOF || err == nil && answer != want.Store {", "if err == io.EOF {"}}},
+		"row[1]) != want.Store {", "row[1]) == \"\" {"}}},
 	{name: "a replica is written to", by: "TestServerSettings", edits: []mutate.Edit{{"access.go",
 		"	return errReadOnly\n", "	return nil\n"}}},
 

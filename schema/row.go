@@ -40,7 +40,7 @@ type mark struct {
 const named = "biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"
 
 // rows selects rows of tags, with their descriptions if it has them.
-func (o *opened) rows(db bun.IDB, to *alloc) *bun.SelectQuery {
+func (o *opened) rows(db bun.IDB, to any) *bun.SelectQuery {
 	q := db.NewSelect().Model(to).ModelTableExpr("?alloc AS a").Column("biz_tag", "max_id", "step")
 	if o.description != "" {
 		q = q.ColumnExpr("?TableAlias.? AS description", bun.Ident(o.description))
@@ -115,40 +115,28 @@ func (d *Database) Peek(ctx context.Context, tag string) (r allocator.Row, err e
 // Rows implements [allocator.Numbers]. All that it brings is of one moment.
 func (d *Database) Rows(ctx context.Context, f func(allocator.Row)) error {
 	return d.call(ctx, "", func(o *opened) error {
-		return o.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
-			marks := make(map[string]mark)
-			err := each(ctx, o.db, tx.NewSelect().Model((*mark)(nil)), func(m mark) { marks[m.BizTag] = m })
-			if err != nil {
+		var marks []mark
+		var rows []alloc
+		err := o.db.RunInTx(ctx, &sql.TxOptions{ReadOnly: true}, func(ctx context.Context, tx bun.Tx) error {
+			if err := tx.NewSelect().Model(&marks).Scan(ctx); err != nil {
 				return err
 			}
-			err = each(ctx, o.db, o.rows(tx, nil), func(a alloc) {
-				f(marks[a.BizTag].on(a.row()))
-				delete(marks, a.BizTag)
-			})
-			if err != nil {
-				return err
-			}
-			for name, m := range marks {
-				f(m.on(allocator.Row{Name: name}))
-			}
-			return nil
+			return o.rows(tx, &rows).Scan(ctx)
 		})
-	})
-}
-
-// each calls f with what a query finds, one after the other.
-func each[T any](ctx context.Context, db *bun.DB, q *bun.SelectQuery, f func(T)) error {
-	rows, err := q.Rows(ctx)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var row T
-		if err := db.ScanRow(ctx, rows, &row); err != nil {
+		if err != nil {
 			return err
 		}
-		f(row)
-	}
-	return rows.Err()
+		marked := make(map[string]mark, len(marks))
+		for _, m := range marks {
+			marked[m.BizTag] = m
+		}
+		for _, a := range rows {
+			f(marked[a.BizTag].on(a.row()))
+			delete(marked, a.BizTag)
+		}
+		for name, m := range marked {
+			f(m.on(allocator.Row{Name: name}))
+		}
+		return nil
+	})
 }

@@ -15,15 +15,14 @@ import (
 // Add implements [allocator.Numbers].
 func (d *Database) Add(ctx context.Context, r allocator.Row) error {
 	return d.put(ctx, r.Name, func(o *opened) error {
-		columns, values := "biz_tag, max_id, step", []any{r.Name, max(r.MaxID, 1), r.Step}
-		places := "?, ?, ?"
+		row := map[string]any{"biz_tag": r.Name, "max_id": max(r.MaxID, 1), "step": r.Step}
 		switch {
 		case o.description != "": // also an empty one: the column may have no default
-			columns, places, values = columns+", `"+o.description+"`", places+", ?", append(values, r.Description)
+			row[o.description] = r.Description
 		case r.Description != "":
 			return o.noDescription()
 		}
-		_, err := o.db.ExecContext(ctx, "INSERT INTO ?alloc ("+columns+") VALUES ("+places+")", values...)
+		_, err := o.db.NewInsert().Model(&row).TableExpr("?alloc").Exec(ctx)
 		if number(err) == errDuplicate {
 			return fmt.Errorf("%w: %s has %s, or a tag that its collation treats as the same (it ignores letters' case "+
 				"and spaces at the end)",
@@ -36,21 +35,21 @@ func (d *Database) Add(ctx context.Context, r allocator.Row) error {
 // Raise implements [allocator.Numbers].
 func (d *Database) Raise(ctx context.Context, tag string, end int64, step *int64, description *string) error {
 	return d.put(ctx, tag, func(o *opened) error {
-		set, values := "max_id = GREATEST(max_id, ?)", []any{end}
+		q := o.db.NewUpdate().TableExpr("?alloc").Set("max_id = GREATEST(max_id, ?)", end).Where(named, tag, tag)
 		if step != nil {
 			if err := allocator.CheckStep(*step, allocator.LimitStep); err != nil {
 				return err
 			}
-			set, values = set+", step = ?", append(values, *step)
+			q.Set("step = ?", *step)
 		}
 		switch {
 		case description == nil:
 		case o.description != "":
-			set, values = set+", `"+o.description+"` = ?", append(values, *description)
+			q.Set("? = ?", bun.Ident(o.description), *description)
 		case *description != "":
 			return o.noDescription()
 		}
-		result, err := o.db.ExecContext(ctx, "UPDATE ?alloc SET "+set+" WHERE "+named, append(values, tag, tag)...)
+		result, err := q.Exec(ctx)
 		if err != nil {
 			return err
 		}
