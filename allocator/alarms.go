@@ -47,6 +47,12 @@ func (a *alarms) regressedLocked(b *buffer, e Regressed) {
 	}
 }
 
+// heldTwiceLocked reports a range of this generator of which another one has claimed a part.
+func (a *alarms) heldTwiceLocked(b *buffer, own, other Range) {
+	a.regressedLocked(b, Regressed{Tag: b.tag, Got: other.First, Seen: own.Last + 1, Action: Dropped,
+		InDoubt: Range{First: max(own.First, other.First), Last: min(own.Last, other.Last)}})
+}
+
 // mayAlertLocked reports whether b may raise an alert; see maxUnknownAlerts. One that is gone may not,
 // because nothing would end the alert.
 func (a *alarms) mayAlertLocked(b *buffer) bool {

@@ -28,9 +28,7 @@ type buffer struct {
 	wake         chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
 
 	segments []Segment // [0] is being handed out
-	pending  Range     // reserved, and about to become a segment
-	spent    Range     // the last one of which every ID was handed out
-	given    []Given   // that generators handed over when they stopped, with who claimed it, up to mostGiven
+	spent    Segment   // the last one of which every ID was handed out
 	heard    []Range   // reserved by others since the present request to the store was sent, up to maxHeard
 	left     int64     // IDs in segments
 	saved    bool      // they are for the requests that wait, because the first of these needs more
@@ -65,6 +63,12 @@ type failure struct {
 type Segment struct {
 	Range
 	Next int64
+	Run  string // of the generator that claimed it and handed it over; empty: this one claimed it
+}
+
+// overlaps reports whether a claim of a run takes IDs of the segment, and is not the claim that made the segment.
+func (s Segment) overlaps(r Range, run string) bool {
+	return s.Overlaps(r) && (s.Run == "" || s.Run != run)
 }
 
 // beginRefillLocked makes the caller's refill the owner of the tag.
@@ -96,7 +100,7 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 		if rest := s.Last - s.Next + 1; n >= rest {
 			ranges = idspace.AppendRange(ranges, Range{First: s.Next, Last: s.Last})
 			n -= rest
-			b.spent = s.Range
+			b.spent = *s
 			b.segments = append(b.segments[:0], b.segments[1:]...)
 			continue
 		}
@@ -134,17 +138,13 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 	b.trimLocked()
 }
 
-// discardLocked drops the segments that overlap r, which another generator holds too, a pending one included, and
-// returns them as they were reserved, and so the last range that was used up, once. What the run that claimed r has
-// handed over is no overlap.
+// discardLocked drops the segments that overlap r, which another generator holds too, and returns them as they were
+// reserved, and so the last range that was used up, once. What the run that claimed r has handed over is no overlap.
 func (b *buffer) discardLocked(r Range, run string) (held []Range) {
-	if b.pending.Overlaps(r) {
-		held, b.pending = append(held, b.pending), Range{}
-	}
 	kept := b.segments[:0]
 	b.left = 0
 	for _, s := range b.segments {
-		if s.Overlaps(r) && !b.givenByLocked(run, s.Range) {
+		if s.overlaps(r, run) {
 			held = append(held, s.Range)
 			continue
 		}
@@ -152,8 +152,8 @@ func (b *buffer) discardLocked(r Range, run string) (held []Range) {
 		b.left += s.Last - s.Next + 1
 	}
 	b.segments = kept
-	if b.spent.Overlaps(r) && !b.givenByLocked(run, b.spent) {
-		held, b.spent = append(held, b.spent), Range{}
+	if b.spent.overlaps(r, run) {
+		held, b.spent = append(held, b.spent.Range), Segment{}
 	}
 	return held
 }

@@ -14,13 +14,9 @@ import (
 //
 // Nothing of a strict tag is in memory, so nothing is handed over.
 
-const (
-	// mostSegments bounds the segments of a tag in memory with those that were handed over: two of its own, and those of
-	// the generators that stop one after the other. The rest is a gap.
-	mostSegments = 8
-	// mostGiven bounds what is remembered of ranges that were handed over.
-	mostGiven = 2 * mostSegments
-)
+// mostSegments bounds the segments of a tag in memory with those that were handed over: two of its own, and those of
+// the generators that stop one after the other. The rest is a gap.
+const mostSegments = 8
 
 // Given is a range that a generator hands over. Its JSON is that of messages between generators.
 type Given struct {
@@ -70,11 +66,7 @@ func (a *handover) Yield(tags []string) (gifts []Gift) {
 		}
 		gift := Gift{Tag: tag}
 		for _, s := range b.segments {
-			run := a.cfg.Run
-			if i := slices.IndexFunc(b.given, func(g Given) bool { return s.Overlaps(g.ids()) }); i >= 0 {
-				run = b.given[i].Run
-			}
-			gift.Ranges = append(gift.Ranges, Given{s.Next, s.Last, run})
+			gift.Ranges = append(gift.Ranges, Given{s.Next, s.Last, cmp.Or(s.Run, a.cfg.Run)})
 		}
 		if len(gift.Ranges) > 0 && b.strict == nil {
 			gifts = append(gifts, gift)
@@ -169,12 +161,10 @@ func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 	n = -b.left
 	for _, g := range ranges {
 		here := slices.ContainsFunc(b.segments, func(s Segment) bool { return s.Overlaps(g.ids()) })
-		before := slices.ContainsFunc(b.given, func(old Given) bool { return g.ids().Overlaps(old.ids()) })
-		if here || before || b.pending.Overlaps(g.ids()) || len(b.segments) >= mostSegments {
+		if here || b.spent.Overlaps(g.ids()) || len(b.segments) >= mostSegments {
 			continue
 		}
-		b.given = append(b.given[max(0, len(b.given)+1-mostGiven):], g)
-		b.segments = append(b.segments, Segment{Range: g.ids(), Next: g.First})
+		b.segments = append(b.segments, Segment{Range: g.ids(), Next: g.First, Run: g.Run})
 	}
 	slices.SortFunc(b.segments, func(x, y Segment) int { return cmp.Compare(x.First, y.First) })
 	b.trimLocked()
@@ -186,8 +176,3 @@ func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 }
 
 func (g Given) ids() Range { return Range{First: g.First, Last: g.Last} }
-
-// givenByLocked reports whether the run that claimed a range has handed it over.
-func (b *buffer) givenByLocked(run string, r Range) bool {
-	return slices.ContainsFunc(b.given, func(g Given) bool { return g.Run == run && g.ids().Overlaps(r) })
-}

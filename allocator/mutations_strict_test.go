@@ -27,7 +27,7 @@ var strictMutations = []mutation{
 	{name: "IDs of trend order are handed out from memory", by: "TestStrictByHand", edits: []edit{{"strict.go",
 		"		b.segments, b.left = nil, 0\n", ""}}},
 	{name: "IDs of trend order come into memory", by: "TestStrictByHand", edits: []edit{{"refill.go",
-		"b.pending != grant.Range || b.strict != nil {", "b.pending != grant.Range {"}}},
+		"b.strict != nil || a.contestedLocked(b, grant.Range) {", "a.contestedLocked(b, grant.Range) {"}}},
 
 	// A claim takes what is needed.
 	{name: "a claim takes only what the first request needs", by: "TestStrictClaims", edits: []edit{{"strict.go",

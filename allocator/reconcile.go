@@ -152,9 +152,9 @@ func (a *follower) unusable(s Stored, why error, isNew bool) {
 	}
 }
 
-// overlap notes that another run has claimed a range; no run: one that is not known any more. If this generator holds
-// the same IDs, and not from that run, the store went backwards unnoticed. Then it drops what is left of them, and
-// pushes its own record, so that the other one drops the rest too. It reports whether it held any.
+// overlap notes that another run has claimed a range. If this generator holds the same IDs, and not from that run, the
+// store went backwards unnoticed. Then it drops what is left of them, and pushes its own record, so that the other one
+// drops the rest too. It reports whether it held any.
 func (a *follower) overlap(tag string, r Range, run string) bool {
 	b := a.lockedBuffer(tag)
 	if b == nil {
@@ -165,8 +165,7 @@ func (a *follower) overlap(tag string, r Range, run string) bool {
 	}
 	held := b.discardLocked(r, run)
 	for _, h := range held {
-		a.regressedLocked(b, Regressed{Tag: tag, Got: r.First, Seen: h.Last + 1, Action: Dropped,
-			InDoubt: Range{First: max(h.First, r.First), Last: min(h.Last, r.Last)}})
+		a.heldTwiceLocked(b, h, r)
 	}
 	if len(held) > 0 {
 		a.refillLocked(b) // for the requests that wait

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -203,25 +204,15 @@ var errDiscarded = errors.New("the range must not be handed out: it is dropped")
 // install reports a grant to the other generators, takes it into memory, and ends the episodes
 // that a refill ends. The error is errDiscarded.
 func (a *refills) install(b *buffer, p plan, grant Grant, elapsed time.Duration) error {
-	b.mu.Lock()
-	b.pending = grant.Range // from now on a peer's report of the same range is noticed
-	heard := b.heard
-	b.mu.Unlock()
 	a.cfg.Index.note(grant.Stored, false)
 	a.cfg.Push(grant.Stored)
-	for _, r := range heard { // pushed before the answer came
-		if r.Overlaps(grant.Range) {
-			a.follower.overlap(b.tag, r, "")
-		}
-	}
 
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pending != grant.Range || b.strict != nil {
+	if b.strict != nil || a.contestedLocked(b, grant.Range) {
 		return errDiscarded
 	}
-	b.pending = Range{}
 	a.governLocked(b, grant.Stored.Rules, true)
 	b.stepper.rebase(grant.Step)
 	// Another generator has learnt it, or this one before its restart.
@@ -245,6 +236,16 @@ func (a *refills) install(b *buffer, p plan, grant Grant, elapsed time.Duration)
 	b.installLocked(grant.Range)
 	a.recountLocked(b)
 	return nil
+}
+
+// contestedLocked reports whether another run has claimed a part of a range since the store was asked for it: pushed or
+// watched until this moment, at which the range would come into memory.
+func (a *refills) contestedLocked(b *buffer, own Range) bool {
+	i := slices.IndexFunc(b.heard, own.Overlaps)
+	if i >= 0 {
+		a.heldTwiceLocked(b, own, b.heard[i])
+	}
+	return i >= 0
 }
 
 // exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are for the requests

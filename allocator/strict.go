@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/leafbus/leafbus/bus/idspace"
@@ -269,9 +268,7 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 	}
 	// A write that lands late, in records that were set back meanwhile, may find the revision that it names once more.
 	own := c.PassedTo == "" && !p.sent.IsZero()
-	if own && slices.ContainsFunc(b.heard, grant.Overlaps) {
-		a.regressedLocked(b, Regressed{Tag: b.tag, Got: grant.First, Seen: grant.Last + 1, Action: Dropped,
-			InDoubt: grant.Range})
+	if own && a.contestedLocked(b, grant.Range) {
 		return errDiscarded
 	}
 	a.becomeStrictLocked(b)
