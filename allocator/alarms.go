@@ -1,13 +1,10 @@
 package allocator
 
-import "sync/atomic"
-
 // alarms sends alerts and their ends, and knows which tags fail. The lock of a buffer guards what it keeps there.
 type alarms struct {
-	notify        func(Event)
-	refilled      atomic.Int64 // how many refills succeeded
-	unknownAlerts atomic.Int64 // tags that were never loaded and raised an alert
-	troubles      troubles
+	notify   func(Event)
+	index    *Index
+	troubles troubles
 }
 
 // episodes are those of a tag that end with a refill.
@@ -31,10 +28,6 @@ func (a *alarms) recoveredLocked(b *buffer) {
 		}
 	}
 	b.alerts, b.failure = alerts{}, nil
-	if b.unknownAlert {
-		b.unknownAlert = false
-		a.unknownAlerts.Add(-1)
-	}
 	a.recountLocked(b)
 }
 
@@ -53,19 +46,9 @@ func (a *alarms) heldTwiceLocked(b *buffer, own, other Range) {
 		InDoubt: Range{First: max(own.First, other.First), Last: min(own.Last, other.Last)}})
 }
 
-// mayAlertLocked reports whether b may raise an alert; see maxUnknownAlerts. One that is gone may not,
-// because nothing would end the alert.
+// mayAlertLocked reports whether b may raise an alert. A name of which nothing is known may not: callers can ask for any
+// name while the store is away, and would hide the alerts that count. One that is gone may not, because nothing would
+// end the alert.
 func (a *alarms) mayAlertLocked(b *buffer) bool {
-	if b.gone {
-		return false
-	}
-	if b.stepper.base > 0 || b.unknownAlert {
-		return true
-	}
-	if a.unknownAlerts.Add(1) > maxUnknownAlerts {
-		a.unknownAlerts.Add(-1)
-		return false
-	}
-	b.unknownAlert = true
-	return true
+	return !b.gone && (b.stepper.base > 0 || a.index.End(b.tag) > 0)
 }

@@ -39,7 +39,7 @@ type Allocator struct {
 // New returns an allocator that serves from now on.
 func New(cfg Config) *Allocator {
 	cfg = cfg.withDefaults()
-	a := &Allocator{cfg: cfg, alarms: &alarms{notify: cfg.Notify}}
+	a := &Allocator{cfg: cfg, alarms: &alarms{notify: cfg.Notify, index: cfg.Index}}
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	a.memory = newMemory(ctx, &a.cfg, a.alarms)
@@ -57,12 +57,11 @@ func New(cfg Config) *Allocator {
 	return a
 }
 
-// Run follows the records until the context is done. Meanwhile it reserves a
-// segment for each tag that was used in the last day, evicts tags that were idle for
-// a day, raises records that were set back, and keeps the rows of a database and the records equal. Then it refuses
-// waiting requests with ErrClosed, and returns when all refills
-// have ended. IDs in memory are served also afterwards. A disk that hangs delays the
-// return by a few seconds, and keeps one goroutine.
+// Run follows the records until the context is done. Meanwhile it reserves a segment for each tag that was used in the
+// last day, evicts tags that were idle for one or two days, raises records that were set back, and keeps the rows of a
+// database and the records equal. Then it refuses waiting requests with ErrClosed, and returns when all refills have
+// ended. IDs in memory are served also afterwards. A disk that hangs delays the return by a few seconds, and keeps one
+// goroutine.
 func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Go(a.keepMemory)
 	a.wg.Go(a.keepHealed)

@@ -17,15 +17,13 @@ type buffer struct {
 	tag string
 	mu  sync.Mutex
 
-	gone         bool          // no longer in the allocator's map: look the tag up again
-	loading      bool          // a refill owns the tag
-	exhausted    bool          // the store has no IDs left
-	unknownAlert bool          // it counts as one of maxUnknownAlerts
-	hasIDs       bool          // troubles counts it as a tag that has IDs
-	trouble      uint8         // and as one that has this kind of trouble
-	alerts       alerts        // were sent since the last refill
-	idle         uint16        // sweeps in a row that saw no use
-	wake         chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
+	gone      bool          // no longer in the allocator's map: look the tag up again
+	loading   bool          // a refill owns the tag
+	exhausted bool          // the store has no IDs left
+	hasIDs    bool          // troubles counts it as a tag that has IDs
+	trouble   uint8         // and as one that has this kind of trouble
+	alerts    alerts        // were sent since the last refill
+	wake      chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
 
 	segments []Segment // [0] is being handed out
 	spent    Segment   // the last one of which every ID was handed out
@@ -33,7 +31,7 @@ type buffer struct {
 	left     int64     // IDs in segments
 	saved    bool      // they are for the requests that wait, because the first of these needs more
 	taken    int64     // IDs handed out so far
-	swept    int64     // of them, those that a sweep has seen
+	swept    int64     // of them, those that the last sweep saw
 	floor    int64     // IDs below it are never handed out
 
 	waiters queue

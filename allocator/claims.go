@@ -83,7 +83,7 @@ func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (G
 		}
 	}
 	if p.base == 0 && s.Order != Strict && s.Last.Step > s.Step && time.Since(s.Last.Time) < learnFor {
-		p.step = min(s.Last.Step, max(p.most, s.Step))
+		p.step = min(s.Last.Step, max(c.cfg.MaxStep, s.Step))
 		p.n = max(p.n, p.step)
 	}
 	r, err := c.propose(ctx, &s, p, from)

@@ -44,9 +44,8 @@ const (
 	// maxLocked bounds those of them for tags whose record was locked at the last
 	// attempt. Each of these waits for long and would keep other tags from the store.
 	maxLocked = 8
-	// maxUnknownAlerts bounds the never-loaded tags that raise alerts at a time. Callers can
-	// ask for any name while the store is away, and would hide the alerts that count.
-	maxUnknownAlerts = 20
+	// maxLogged bounds the names in one line of the log.
+	maxLogged = 20
 )
 
 // Config configures an [Allocator]. Only Records is required: zero values are

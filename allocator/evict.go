@@ -9,12 +9,9 @@ import (
 const (
 	// recentFor is how long ago a range of a tag may have been claimed for a start to load the tag ahead.
 	recentFor = 24 * time.Hour
-	// sweepEvery is how often the allocator checks which tags were used. The idle time of a tag is known to this
-	// precision.
-	sweepEvery = 5 * time.Minute
-	// evictAfter is how many sweeps in a row must see no use of a tag before it leaves
-	// memory: a day. A tag that is used once a day, by a job at night say, keeps its step.
-	evictAfter = 24*12 + 6
+	// sweepEvery is how often the tags leave memory that were not used since the last time. A tag that is used once a
+	// day, by a job at night say, keeps its step.
+	sweepEvery = 25 * time.Hour
 	// mostAhead is how many tags are loaded ahead: those that were used last.
 	mostAhead = 100_000
 	// aheadAtOnce bounds the tags that are loaded ahead at a time. Refills for which
@@ -34,16 +31,12 @@ func (a *Allocator) keepMemory() {
 	}
 }
 
-// sweep evicts the tags that were idle for a day.
+// sweep evicts the tags that were not used since the last sweep.
 func (m *memory) sweep() {
 	for _, b := range m.all() {
 		b.mu.Lock()
-		b.idle++
-		if b.taken != b.swept {
-			b.idle = 0
-		}
+		idle := b.taken == b.swept
 		b.swept = b.taken
-		idle := b.idle >= evictAfter
 		b.mu.Unlock()
 		if idle {
 			m.evict(b)
@@ -110,5 +103,5 @@ func (a *refills) claimAhead(tag string) (*buffer, plan) {
 		return nil, plan{}
 	}
 	b.beginRefillLocked()
-	return b, plan{n: 1, need: 1, most: a.cfg.MaxStep} // the store reserves the tag's step, or one that was learnt
+	return b, plan{n: 1, need: 1} // the store reserves the tag's step, or one that was learnt
 }

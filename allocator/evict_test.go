@@ -9,7 +9,7 @@ import (
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
-// TestEvict: a tag that was not used for a day leaves memory, and the next request
+// TestEvict: a tag that was not used for two days leaves memory, and the next request
 // loads it again; one that is used stays, and so does its step.
 func TestEvict(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -19,13 +19,13 @@ func TestEvict(t *testing.T) {
 		takeIdle := func() { c.Add(takeOf(t, a, "idle", 1)...) }
 		takeIdle()
 		take(t, a, 1000)
-		for range 30 { // used, though seldom
+		for range 60 { // used, though seldom
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			take(t, a, 1)
 		}
 		views := a.Views(allocator.Query{Limit: 10})
-		if len(views) != 1 || views[0].Tag != "order" || views[0].Taken != 1030 {
+		if len(views) != 1 || views[0].Tag != "order" || views[0].Taken != 1060 {
 			t.Errorf("in memory is %+v, want order, which is used", views)
 		}
 		takeIdle()
@@ -49,7 +49,7 @@ func TestEvictKeepsTheFloor(t *testing.T) {
 		s := newStrict(t, 1)
 		backup := s.Snapshot()
 		a := startStrict(t, allocator.Config{Records: unwatched{s}})
-		time.Sleep(25 * time.Hour)
+		time.Sleep(51 * time.Hour)
 		if seen := a.Seen("order"); a.Tags() != 0 || seen != 11 {
 			t.Errorf("%d tags are in memory, and all below %d seem in use", a.Tags(), seen)
 		}
@@ -68,12 +68,12 @@ func TestEvictWaits(t *testing.T) {
 		take(t, a, 5) // now there are two segments
 		s.away()
 		take(t, a, 10)
-		time.Sleep(30 * time.Hour) // more than a day
+		time.Sleep(55 * time.Hour) // more than two days
 		if n := left(a); n != 5 {
 			t.Errorf("%d IDs are left while the store is away, want 5", n)
 		}
 		s.back()
-		time.Sleep(25 * time.Hour)
+		time.Sleep(50 * time.Hour)
 		if n := a.Tags(); n != 0 {
 			t.Errorf("%d tags are in memory", n)
 		}

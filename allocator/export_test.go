@@ -36,9 +36,9 @@ func (a *Allocator) CheckTroubles() error {
 	t := &a.troubles
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	lengths[noTrouble] = t.of[noTrouble].tags
+	lengths[noTrouble] = t.tags[noTrouble]
 	for kind, want := range lengths {
-		if got := t.of[kind].tags; got != want {
+		if got := t.tags[kind]; got != want {
 			return fmt.Errorf("%d tags have trouble %d, want %d", got, kind, want)
 		}
 	}
@@ -58,7 +58,7 @@ func (a *Allocator) Around(f func(ctx context.Context, tag string, n int64, rese
 
 // Reserve makes one attempt at a claim of at least n IDs, as a refill does.
 func (a *Allocator) Reserve(ctx context.Context, tag string, n int64) (Grant, error) {
-	return a.ask(ctx, tag, plan{need: n, n: n, most: a.cfg.MaxStep, step: 7, base: 1})
+	return a.ask(ctx, tag, plan{need: n, n: n, step: 7, base: 1})
 }
 
 // Heals is how many records wait to be raised.

@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// Failing is about the tags whose refills fail. A damaged record does not count as a
-// failure of the store. Neither does a locked one, while other tags are refilled.
+// Failing is about the tags whose refills fail. A record that is damaged, newer or locked is no failure of the store.
 type Failing struct {
 	Tags int // their number
 	// Store is the error of one that fails because the store does; nil: there is none.
@@ -23,17 +22,12 @@ func (a *alarms) Failing() Failing {
 	t := &a.troubles
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f := Failing{Tags: t.of[damagedTag].tags + t.of[lockedTag].tags + t.of[storeAway].tags}
-	away, locked := &t.of[storeAway], &t.of[lockedTag]
-	first := away
-	if away.tags == 0 {
-		first = locked
-	}
-	if away.tags > 0 || locked.tags > 0 && t.lockedAt == a.refilled.Load() {
-		f.Store = first.err
-	}
-	if first.tags > 0 && t.haveIDs == 0 {
-		f.Dry = fmt.Errorf("%s has no IDs: %w", first.tag, first.err)
+	f := Failing{Tags: t.tags[ownTrouble] + t.tags[storeAway]}
+	if t.tags[storeAway] > 0 {
+		f.Store = t.err
+		if t.haveIDs == 0 {
+			f.Dry = fmt.Errorf("%s has no IDs: %w", t.tag, t.err)
+		}
 	}
 	return f
 }
@@ -41,8 +35,7 @@ func (a *alarms) Failing() Failing {
 // The kinds of trouble of a tag whose refills fail.
 const (
 	noTrouble  = uint8(iota)
-	damagedTag // its record is damaged
-	lockedTag  // its record is locked
+	ownTrouble // its record is damaged, newer or locked
 	storeAway  // the store fails
 	kindsOfTrouble
 )
@@ -51,17 +44,11 @@ const (
 // through 100,000 failing tags took 36 ms, under the lock that a new tag needs. Its lock
 // comes after that of a buffer.
 type troubles struct {
-	mu       sync.Mutex
-	of       [kindsOfTrouble]trouble
-	haveIDs  int   // tags that have IDs in memory, failing or not
-	lockedAt int64 // how many refills of all tags had succeeded when a tag was last found locked
-}
-
-// trouble are the tags that have one kind of it.
-type trouble struct {
-	tags int
-	tag  string // the first of them
-	err  error  // its last error
+	mu      sync.Mutex
+	tags    [kindsOfTrouble]int // by the kind; that of noTrouble counts nothing
+	haveIDs int                 // tags that have IDs in memory, failing or not
+	tag     string              // the first one for which the store fails
+	err     error               // its last error
 }
 
 // recountLocked brings the troubles up to date with b. Call it before you release the lock of
@@ -80,14 +67,11 @@ func (a *alarms) recountLocked(b *buffer) {
 	case b.hasIDs && !hasIDs:
 		t.haveIDs--
 	}
-	if kind == lockedTag && b.trouble != lockedTag {
-		t.lockedAt = a.refilled.Load()
+	t.tags[b.trouble]--
+	if kind == storeAway && (t.tags[kind] == 0 || t.tag == b.tag) {
+		t.tag, t.err = b.tag, b.failure.err
 	}
-	t.of[b.trouble].tags-- // that of noTrouble counts nothing
-	if now := &t.of[kind]; kind != noTrouble && (now.tags == 0 || now.tag == b.tag) {
-		now.tag, now.err = b.tag, b.failure.err
-	}
-	t.of[kind].tags++
+	t.tags[kind]++
 	b.trouble, b.hasIDs = kind, hasIDs
 }
 
@@ -96,12 +80,8 @@ func (b *buffer) troubleLocked() uint8 {
 	if b.failure == nil || b.gone {
 		return noTrouble
 	}
-	switch err := b.failure.err; {
-	case errors.Is(err, ErrDamaged):
-		return damagedTag
-	case errors.Is(err, ErrLocked):
-		return lockedTag
-	default:
-		return storeAway
+	if err := b.failure.err; errors.Is(err, ErrDamaged) || errors.Is(err, ErrNewer) || errors.Is(err, ErrLocked) {
+		return ownTrouble
 	}
+	return storeAway
 }

@@ -234,8 +234,9 @@ func (x *Index) names(q Query) (found []string, next string) {
 	x.added = nil
 	x.mu.Unlock()
 	if len(added) > 0 {
-		slices.Sort(added)
-		x.sorted = slices.Compact(merge(x.sorted, added))
+		x.sorted = append(x.sorted, added...)
+		slices.Sort(x.sorted)
+		x.sorted = slices.Compact(x.sorted)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -251,19 +252,6 @@ func (x *Index) names(q Query) (found []string, next string) {
 		}
 	}
 	return found, ""
-}
-
-// merge returns all strings of two sorted lists in their order.
-func merge(a, b []string) []string {
-	merged := make([]string, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if b[0] < a[0] {
-			merged, b = append(merged, b[0]), b[1:]
-		} else {
-			merged, a = append(merged, a[0]), a[1:]
-		}
-	}
-	return append(append(merged, a...), b...)
 }
 
 // recent returns the tags of which a range was claimed since then, but strict ones: nothing of these can be loaded

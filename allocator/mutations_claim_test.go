@@ -112,8 +112,6 @@ var claimMutations = []mutation{
 		{"claims.go", "	if p.base == 0 && s.Order", "	if false && s.Order"}}},
 	{name: "a step that was learnt long ago counts", by: "TestLearnt", edits: []edit{
 		{"claims.go", " && time.Since(s.Last.Time) < learnFor {", " {"}}},
-	{name: "what is loaded ahead does not have the learnt step", by: "TestLearnt", edits: []edit{
-		{"evict.go", "need: 1, most: a.cfg.MaxStep}", "need: 1}"}}},
 	{name: "a first batch forgets the learnt step", by: "TestLearnt", edits: []edit{
 		{"refill.go", "		b.stepper.step = p.step\n	}\n	cause", "	}\n	cause"}}},
 	{name: "a claim is not recorded", by: "TestClaimRecorded", edits: []edit{

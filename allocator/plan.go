@@ -61,7 +61,6 @@ func (s *stepper) rebase(base int64) {
 type plan struct {
 	need    int64  // at least so many
 	n       int64  // and so many where no limit is near
-	most    int64  // the largest step
 	step    int64  // as adapted; the claim notes it
 	base    int64  // the tag's step as known then; 0: the tag was never loaded
 	rules   int64  // the version of the rules that were known
@@ -106,8 +105,8 @@ func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 	case b.exhausted || b.failure == nil && !b.nextDueLocked():
 		return plan{}, false
 	}
-	p.base, p.rules, p.most = b.stepper.base, b.rulesLocked().Version, cfg.MaxStep
-	p.step = b.stepper.next(now, p.most, cmp.Or(time.Duration(b.rulesLocked().Outlast), cfg.Outlast))
+	p.base, p.rules = b.stepper.base, b.rulesLocked().Version
+	p.step = b.stepper.next(now, cfg.MaxStep, cmp.Or(time.Duration(b.rulesLocked().Outlast), cfg.Outlast))
 	p.need = max(p.n, 1)
 	p.n = max(p.need, p.step)
 	p.locked = b.failure != nil && errors.Is(b.failure.err, ErrLocked)

@@ -182,7 +182,7 @@ func (p *poll) warn(names []string) {
 	if len(names) > 0 && !p.warned {
 		p.warned = true
 		p.cfg.Log.Warn("rows of the database are not served, because of their name or step (`leaf migrate` lists them)",
-			"rows", names[:min(len(names), maxUnknownAlerts)], "count", len(names))
+			"rows", names[:min(len(names), maxLogged)], "count", len(names))
 	}
 }
 

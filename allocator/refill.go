@@ -227,7 +227,6 @@ func (a *refills) install(b *buffer, p plan, grant Grant, elapsed time.Duration)
 		}
 		b.stepper.loaded(now, p.step)
 	}
-	a.refilled.Add(1)
 	a.cfg.Notify(Refilled{Tag: b.tag, Range: grant.Range, Step: b.stepper.step, Cause: cause, Elapsed: elapsed})
 	a.ending(grant)
 	a.recoveredLocked(b)

@@ -28,10 +28,6 @@ const (
 	passOnAfter = 2
 	// passOnTime bounds the wait for the generator that they are passed on to.
 	passOnTime = 500 * time.Millisecond
-	// passOnFactor times what it took last, and leastPassOn at least, is the bound while requests are passed on at
-	// once. If the other generator falls silent, callers should hardly notice.
-	passOnFactor = 4
-	leastPassOn  = 50 * time.Millisecond
 	// passOnFor is how long the requests that come then are passed on at once.
 	passOnFor = 5 * time.Second
 )
@@ -40,7 +36,6 @@ const (
 type strict struct {
 	via       string        // the run of the generator that requests are passed on to
 	viaUntil  time.Time     // and until when
-	viaTook   time.Duration // by its last answer
 	passing   bool          // requests are being passed on
 	claims    int64         // that succeeded
 	requests  int64         // that they served
@@ -208,13 +203,7 @@ func (a *strictClaims) probe(ctx context.Context, b *buffer) error {
 
 // passOn asks another generator to claim n IDs.
 func (a *strictClaims) passOn(b *buffer, run string, n int64) (Grant, error) {
-	begin, wait := time.Now(), passOnTime
-	b.mu.Lock()
-	if b.strict.via == run && begin.Before(b.strict.viaUntil) {
-		wait = min(max(passOnFactor*b.strict.viaTook, leastPassOn), passOnTime)
-	}
-	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(a.ctx, wait)
+	ctx, cancel := context.WithTimeout(a.ctx, passOnTime)
 	defer cancel()
 	seen := a.Seen(b.tag)
 	r, err := a.cfg.PassOn(ctx, run, b.tag, n)
@@ -224,7 +213,7 @@ func (a *strictClaims) passOn(b *buffer, run string, n int64) (Grant, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.strict.passing, b.strict.viaTook = false, time.Since(begin)
+	b.strict.passing = false
 	switch {
 	case err != nil:
 		b.strict.viaUntil = time.Time{}
@@ -274,7 +263,6 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 	a.becomeStrictLocked(b)
 	a.ending(grant)
 	a.recoveredLocked(b)
-	a.refilled.Add(1)
 	b.floor = grant.Last + 1
 	next, waited := grant.First, time.Duration(0)
 	for w := b.waiters.first; w != nil && w.number < p.before && w.n <= grant.Last-next+1; w = b.waiters.first {

@@ -136,38 +136,6 @@ func TestPassOnFails(t *testing.T) {
 	}
 }
 
-// TestPassOnFallsSilent: a generator that answered at once, and then does not, is not waited for as long as one that is
-// asked first. One that is far away has as long as it needs.
-func TestPassOnFallsSilent(t *testing.T) {
-	for name, c := range map[string]struct{ away, within time.Duration }{
-		"near": {time.Millisecond, 60 * time.Millisecond},
-		"far":  {100 * time.Millisecond, 450 * time.Millisecond},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			s := newStrict(t, 1)
-			p := &peer{far: s}
-			a := startStrict(t, allocator.Config{Records: s, PassOn: p.passOn})
-			p.wins()
-			p.slow = c.away
-			take(t, a, 1)
-			p.slow = 3 * c.away // busy for once
-			take(t, a, 1)
-			p.slow = c.away
-			take(t, a, 1)
-			if len(p.asked) != 3 {
-				t.Errorf("%d requests were passed on, want all", len(p.asked))
-			}
-			p.slow = time.Minute
-			s.back()
-			begin := time.Now()
-			take(t, a, 1)
-			if took := time.Since(begin); took > c.within {
-				t.Errorf("it took %v", took)
-			}
-		})
-	}
-}
-
 // TestPassOnShort: no request gets more than a range has.
 func TestPassOnShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
