@@ -74,31 +74,6 @@ func TestEpisodesOfAdvances(t *testing.T) {
 	})
 }
 
-// TestAdvancedAtSeen: exactly at the mark nothing is moved, one below it is.
-func TestAdvancedAtSeen(t *testing.T) {
-	for _, c := range []struct{ max, seen int64 }{
-		{100, 0}, {100, 99}, {100, 100}, {100, 101}, {100, 1 << 60}, {1, 1}, {1, 2},
-	} {
-		bubble(t, func(t *testing.T) {
-			s := newStore(t, 10)
-			s.create("other", c.max, 10)
-			var r events
-			a := start(t, allocator.Config{Records: s, Notify: r.notify})
-			hear(a, "other", c.seen)
-			ranges, err := a.Take(t.Context(), "other", 1)
-			if err != nil || ranges[0].First != max(c.max, c.seen) {
-				t.Errorf("max_id %d, seen %d: %v, %v", c.max, c.seen, ranges, err)
-			}
-			moved := 0
-			if c.seen > c.max {
-				moved = 1
-			}
-			r.wantEpisodes(t, "regressed", moved, moved)
-			wantRanges(t, "another tag", take(t, a, 1), allocator.Range{First: 1, Last: 1})
-		})
-	}
-}
-
 // TestBelowFrom: a store that returns a range below what was asked for is not believed.
 func TestBelowFrom(t *testing.T) {
 	for name, c := range map[string]struct{ seen, wait int64 }{"at it": {50, 0}, "one below": {51, 3}, "far below": {5000, 3}} {

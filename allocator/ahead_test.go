@@ -117,24 +117,6 @@ func TestAhead(t *testing.T) {
 	})
 }
 
-// TestAheadDeleted: what is loaded ahead of a tag that is deleted meanwhile is not served.
-func TestAheadDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newUsed(t, "order")
-		release := make(chan struct{})
-		s.onReserved(func(string, allocator.Range) error { <-release; return nil })
-		a := start(t, allocator.Config{Records: s, LoadAhead: true})
-		synctest.Wait()
-		s.remove()
-		synctest.Wait()
-		close(release)
-		synctest.Wait()
-		if a.Tags() != 0 {
-			t.Errorf("the deleted tag is in memory: %+v", a.Views(allocator.Query{Limit: 9}))
-		}
-	})
-}
-
 // TestAheadFailsUnderRequests: who has queued while it was tried is served by a
 // refill as ever, with its episodes.
 func TestAheadFailsUnderRequests(t *testing.T) {

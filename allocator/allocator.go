@@ -174,10 +174,10 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 		err = b.exhaustedLocked(n)
 	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
 		// Others have waited that long in vain: this one is refused at once.
-		err = b.dryLocked(now, ErrTimedOut, b.waiters.n+1)
+		err = b.dryLocked(now, ErrTimedOut, b.waiters.Len()+1)
 	case a.waiting.Add(1) > a.cfg.MaxWaiting:
 		a.waiting.Add(-1)
-		err = b.dryLocked(now, ErrOverloaded, b.waiters.n+1)
+		err = b.dryLocked(now, ErrOverloaded, b.waiters.Len()+1)
 	}
 	if err != nil {
 		a.refillLocked(b)
@@ -244,7 +244,7 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 		return 0, false
 	}
 	refills = b.failure == nil && !b.exhausted
-	if w := b.waiters.first; w != nil && now.After(w.slowAt) { // its own requests wait in vain
+	if w := b.waiters.first(); w != nil && now.After(w.slowAt) { // its own requests wait in vain
 		refills = false
 	}
 	if s := b.strict; s != nil && (s.passing || now.Before(s.viaUntil)) { // [Allocator.RequestForPeer] would refuse

@@ -2,7 +2,6 @@ package allocator_test
 
 import (
 	"errors"
-	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -10,45 +9,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
-
-// TestMaxIDMoved: when Push returns, no ID below the operator's max_id is
-// handed out.
-func TestMaxIDMoved(t *testing.T) {
-	for name, c := range map[string]struct {
-		to, want int64 // the next ID
-		left     int64 // afterwards
-	}{
-		"beyond memory":                {1000, 1000, 0},
-		"just beyond memory":           {201, 201, 0},
-		"to the last ID in memory":     {200, 200, 1},
-		"into the second segment":      {150, 150, 51},
-		"to the second segment":        {101, 101, 100},
-		"into the first segment":       {50, 50, 151},
-		"to the next ID":               {11, 11, 190},
-		"below what was taken":         {5, 11, 190},
-		"the largest there is, nearly": {math.MaxInt64 - 100, math.MaxInt64 - 100, 0},
-	} {
-		inBubble(t, name, func(t *testing.T) {
-			s := newStore(t, 100)
-			a := start(t, allocator.Config{Records: s})
-			take(t, a, 10) // 11-200 are in memory
-			if c.to > 200 {
-				s.move(c.to) // and the watch reports it
-				synctest.Wait()
-			} else {
-				// No store moves so far back; the allocator obeys the record.
-				a.Push(allocator.Stored{Tag: allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: c.to}})
-			}
-			if got := left(a); got != c.left {
-				t.Errorf("%d IDs are in memory, want %d", got, c.left)
-			}
-			wantRanges(t, "the next", take(t, a, 1), allocator.Range{First: c.want, Last: c.want})
-			// An older record, late, changes nothing.
-			a.Push(allocator.Stored{Tag: allocator.Tag{Name: "order", MaxID: 201, Step: 100, Floor: 3}})
-			wantRanges(t, "the one after", take(t, a, 1), allocator.Range{First: c.want + 1, Last: c.want + 1})
-		})
-	}
-}
 
 // TestMaxIDMovedDuringRefill: a range below the new max_id that arrives after
 // it is dropped, also if an older record came in between.

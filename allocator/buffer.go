@@ -115,12 +115,15 @@ func (b *buffer) installLocked(r Range) {
 	b.segments = append(b.segments, Segment{Range: r, Next: r.First})
 	b.trimLocked()
 	b.serveLocked()
-	b.saved = b.waiters.n > 0
+	b.saved = b.waiters.Len() > 0
 }
 
 // serveLocked serves the waiters in their order, until memory has too few IDs for one.
 func (b *buffer) serveLocked() {
-	for w := b.waiters.first; w != nil && w.n <= b.left; w = b.waiters.first {
+	for w := range b.waiters.all() {
+		if w.n > b.left {
+			return
+		}
 		b.giveLocked(w)
 	}
 }
@@ -179,8 +182,8 @@ func (b *buffer) settleLocked(w *Waiter, ranges []Range, err error) {
 
 // leaveLocked takes w out of the queue. With refund, what it wanted is given back to the quota.
 func (b *buffer) leaveLocked(w *Waiter, refund bool) {
-	b.waiters.remove(w)
-	b.saved = b.saved && b.waiters.n > 0
+	b.waiters.Remove(w.place)
+	b.saved = b.saved && b.waiters.Len() > 0
 	if refund && !w.fromPeer {
 		b.chargeLocked(-w.n)
 	}
@@ -189,7 +192,7 @@ func (b *buffer) leaveLocked(w *Waiter, refund bool) {
 
 // refuseLocked ends all waits with err.
 func (b *buffer) refuseLocked(err error) {
-	for w := b.waiters.first; w != nil; w = b.waiters.first {
+	for w := range b.waiters.all() {
 		b.settleLocked(w, nil, err)
 	}
 }

@@ -92,30 +92,3 @@ func TestMemoryFlowsOn(t *testing.T) {
 		})
 	}
 }
-
-func TestTakeAcrossSegments(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		a := start(t, allocator.Config{Records: s})
-		take(t, a, 10) // and 101-200 is loaded
-		if got := left(a); got != 190 {
-			t.Fatalf("%d IDs are in memory, want 190", got)
-		}
-		// The two segments follow each other: one run.
-		wantRanges(t, "Take(150)", take(t, a, 150), allocator.Range{First: 11, Last: 160})
-
-		// Another generator took the range between: two runs.
-		s.claim("order", 1000)
-		take(t, a, 200) // 161-200 and what was loaded at 10 % of the second
-		time.Sleep(time.Second)
-		v := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0]
-		if len(v.Segments) != 2 || v.Segments[0].Last+1 == v.Segments[1].First {
-			t.Fatalf("segments %+v, want two that do not follow each other", v.Segments)
-		}
-		first := v.Segments[0]
-		n := first.Last - first.Next + 1
-		wantRanges(t, "across a gap", take(t, a, n+5),
-			allocator.Range{First: first.Next, Last: first.Last},
-			allocator.Range{First: v.Segments[1].First, Last: v.Segments[1].First + 4})
-	})
-}

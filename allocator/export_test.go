@@ -67,3 +67,6 @@ func (a *Allocator) Heals() int {
 	defer a.heals.mu.Unlock()
 	return len(a.heals.names)
 }
+
+// Check is an error for a range that no store may return.
+func (g Grant) Check(from int64) error { return g.check(from) }

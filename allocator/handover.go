@@ -170,7 +170,7 @@ func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 	b.trimLocked()
 	n += b.left
 	b.serveLocked()
-	b.saved = b.waiters.n > 0
+	b.saved = b.waiters.Len() > 0
 	a.recountLocked(b)
 	return n
 }

@@ -143,32 +143,6 @@ func TestDiskHangs(t *testing.T) {
 	})
 }
 
-// TestMarkIsWrittenBeforeItsRange: on a disk that is well a range is not served before its
-// mark is in the file.
-func TestMarkIsWrittenBeforeItsRange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, f := openHanging(t)
-		defer m.Close()
-		a := newCounting(1, Config{Index: m, Log: slog.New(slog.DiscardHandler)})
-		open := f.shut()
-		_, w, err := a.Request(nil, "order", 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		if a.Waiting() != 1 {
-			t.Error("the range is served, and the mark is not in the file")
-		}
-		open()
-		if _, err := w.Wait(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if kept, err := readLines(m.file.path); err != nil || kept["order"] < 11 {
-			t.Errorf("the file has %v, %v", kept, err)
-		}
-	})
-}
-
 // TestFullDiskIsMadeUpFor: marks that could not be written are with the next one.
 func TestFullDiskIsMadeUpFor(t *testing.T) {
 	synctest.Test(t, testFullDisk) // so that a slow machine is no disk that hangs

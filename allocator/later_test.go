@@ -47,7 +47,12 @@ func TestLater(t *testing.T) {
 			for step := range strings.FieldsSeq(steps) {
 				switch step {
 				case "ask":
-					l.Then(func(r []allocator.Range, e error) { times++; got, err = r, e }, func() { slow++ })
+					l.Then(func(r []allocator.Range, e error) {
+						lock.Lock() // it must not be called under the lock
+						defer lock.Unlock()
+						times++
+						got, err = r, e
+					}, func() { slow++ })
 				case "end":
 					if len(gave) == 0 { // else it is in no queue any more
 						lock.Lock()

@@ -9,30 +9,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// TestGet: the record of a tag, made from its row if need be.
-func TestGet(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := newWorld(t)
-		made := w.make(allocator.Tag{Name: "order"})
-		w.make(allocator.Tag{Name: "deleted"})
-		w.bury("deleted", 0)
-		w.sql("by.hand", 30)
-		w.records.Spoil("damaged", allocator.ErrDamaged)
-		g := w.join("one")
-		for tag, want := range map[string]error{"order": nil, "by.hand": nil, "deleted": allocator.ErrDeleted,
-			"unknown": allocator.ErrUnknownTag, "damaged": allocator.ErrDamaged} {
-			s, err := g.Get(t.Context(), tag)
-			if !errors.Is(err, want) || tag == "order" && s != made || tag == "by.hand" && s.MaxID != 30 {
-				t.Errorf("%s: %+v, %v", tag, s, err)
-			}
-		}
-		g.failing("load", errAway)
-		if s, err := g.Get(t.Context(), "order"); !errors.Is(err, errAway) {
-			t.Errorf("%+v, %v", s, err)
-		}
-	})
-}
-
 // TestList: a list has what there is, page by page, without tombstones. A tag whose record cannot be used has only its
 // name. It waits until all tags are known.
 func TestList(t *testing.T) {

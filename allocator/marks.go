@@ -28,7 +28,6 @@ type markFile struct {
 	disk  *disk.Runner
 	file  writeSyncer // nil: closed
 	lines int         // in the file
-	torn  bool        // its last line may be incomplete
 }
 
 // writeSyncer is the file as it is written. An [os.File] is one.
@@ -118,15 +117,12 @@ func (x *Index) append(marks map[string]int64, tags int) error {
 		m.lines = 2 * tags // a rewrite is much work: not again for each of the next lines
 	}
 	w := bufio.NewWriterSize(m.file, maxWrite)
-	if m.torn {
-		m.lines++
-		w.WriteByte('\n') // ends the torn line, so that it does not spoil the next
-	}
+	w.WriteByte('\n') // ends a line that was torn by a failed write, so that it does not spoil the next
 	for tag, end := range marks {
 		w.Write(appendLine(nil, tag, end)) // Flush has its error
 	}
 	err := w.Flush()
-	if m.torn = err != nil; !m.torn {
+	if err == nil {
 		m.lines += len(marks)
 	}
 	return errors.Join(failed, err)
@@ -176,7 +172,7 @@ func (x *Index) rewrite() error {
 	}
 	m.file = f
 	if failed == nil {
-		m.lines, m.torn = len(ends), false
+		m.lines = len(ends)
 	}
 	return failed
 }

@@ -10,7 +10,7 @@ var promiseMutations = []mutation{
 		"		if b.left < n || b.saved {\n", "		if b.left < n || b.saved || b.failure != nil {\n"}}},
 	{name: "IDs in memory wait for a store that hangs", by: "TestMemoryFlowsOn", edits: []edit{{"allocator.go",
 		"		if b.left < n || b.saved {\n", "		if b.left < n || b.saved || b.loading && len(b.segments) == 1 {\n"}}},
-	{name: "a tag waits for the store's answer about another", by: "TestTagsAreIsolated", edits: []edit{{"allocator.go",
+	{name: "a tag waits for the store's answer about another", by: "TestLockedTags", edits: []edit{{"allocator.go",
 		"make(chan struct{}, maxRefills)", "make(chan struct{}, 1)"}}},
 	{name: "a request that came during a load ahead waits in vain", by: "TestAheadFailsUnderRequests", edits: []edit{{"evict.go",
 		"			a.refill(b) // for", "			b.mu.Lock()\n			b.endRefillLocked()\n			b.mu.Unlock() // for"}}},

@@ -21,7 +21,7 @@ var simulatedMutations = []mutation{
 	{name: "a claim forgets the floor", edits: []edit{{"record.go",
 		"t.MaxID, t.Last, t.Updated = c.Last+1, c, c.Time", "t.Floor, t.MaxID, t.Last, t.Updated = 0, c.Last+1, c, c.Time"}}},
 	{name: "a claim of a strict tag serves requests that came later", edits: []edit{{"strict.go",
-		"w != nil && w.number < p.before && w.n", "w != nil && w.n"}}},
+		"if w.number >= p.before || w.n > ", "if w.n > "}}},
 	{name: "a range of the database is not claimed", edits: []edit{{"claims.go",
 		"	return c.claim(ctx, s, Claim{", "	if c.cfg.Numbers != nil && s.Order == Trend {\n		return Grant{Range: r, Step: max(s.Step, 1), Stored: s}, nil\n	}\n	return c.claim(ctx, s, Claim{"}}},
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
@@ -195,46 +194,6 @@ func TestOverlapWhileAsked(t *testing.T) {
 			r.wantEpisodes(t, "refill_failed", 0, 0)
 		})
 	}
-}
-
-// TestOverlapUnderBatch: what is saved for a batch that waits for more is dropped, too. The batch is served from
-// others.
-func TestOverlapUnderBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		var q reports
-		var r events
-		a := start(t, allocator.Config{Records: s, Notify: r.notify, Push: q.from(0), MaxStep: 1})
-		var c allocatortest.Checker
-		c.Add(take(t, a, 1)...)
-		gate := s.gated()
-		w := queued(t, a, "order", 100)
-		synctest.Wait()
-		c.Add(take(t, a, 19)...) // before the batch: 81 of the next 100 are for it
-		gate <- struct{}{}
-		synctest.Wait()
-		q.all = nil
-		heard(a, "order", allocator.Range{First: 11, Last: 25})
-		close(gate)
-		ranges, err := w.Wait(t.Context())
-		if err != nil {
-			t.Fatalf("Wait: %v", err)
-		}
-		c.Add(ranges...)
-		synctest.Wait()
-		if n := unique(t, &c); n != 120 || ranges[0].First < 102 {
-			t.Errorf("%d IDs; the batch has %v, want none that was saved", n, ranges)
-		}
-		if n := q.times(0, q.all[0].r); n != 1 || !strings.HasSuffix(q.all[0].r.String(), "-101") {
-			t.Errorf("%v was reported first, %d times", q.all[0], n)
-		}
-		// Of 11-25, IDs before those that were saved were handed out.
-		alerts := published[allocator.Regressed](&r)
-		if len(alerts) != 2 || alerts[0].InDoubt != ids(21, 25) || alerts[1].InDoubt != ids(11, 20) {
-			t.Errorf("the alerts are %+v", alerts)
-		}
-		take(t, a, 1000) // what a batch lacks is counted right
-	})
 }
 
 // TestOverlapInOrder: a range is marked, then reported to the other generators, then an event, and only

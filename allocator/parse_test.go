@@ -35,32 +35,3 @@ func FuzzParseMark(f *testing.F) {
 		}
 	})
 }
-
-// FuzzParseMarkLine reads anything: what is accepted has the right checksum.
-func FuzzParseMarkLine(f *testing.F) {
-	f.Add([]byte("order 5"))
-	f.Add(appendLine(nil, "order", 5))
-	f.Add([]byte("00000000 \n"))
-	f.Add([]byte("\n"))
-	f.Fuzz(func(t *testing.T, line []byte) {
-		tag, end, ok := parseLine(line)
-		if !ok {
-			return
-		}
-		if end < 1 || idspace.CheckTag(tag) != nil || !bytes.HasSuffix(line, []byte("\n")) {
-			t.Fatalf("%q is read as %q %d", line, tag, end)
-		}
-		if again := appendLine(nil, tag, end); !bytes.EqualFold(again[:8], leftPad(line)) {
-			t.Errorf("%q is read as %q %d, which is written %q", line, tag, end, again)
-		}
-	})
-}
-
-// leftPad returns a line's checksum with eight digits.
-func leftPad(line []byte) []byte {
-	sum, _, _ := bytes.Cut(line, []byte(" "))
-	for len(sum) < 8 {
-		sum = append([]byte("0"), sum...)
-	}
-	return sum[len(sum)-8:]
-}

@@ -2,9 +2,7 @@ package allocator_test
 
 import (
 	"context"
-	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -57,26 +55,6 @@ func TestPause(t *testing.T) {
 			take(t, a, 1)
 		})
 	}
-}
-
-// TestPausedUnderBatch: a batch that is refused while it waits for more gets nothing of what it holds.
-func TestPausedUnderBatch(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Records: unwatched{s}, MaxStep: 1})
-		take(t, a, 1)
-		gate := s.gated()
-		w := queued(t, a, "order", 100)
-		synctest.Wait()
-		take(t, a, 19)     // before the batch
-		gate <- struct{}{} // 81 of the 100 are put aside
-		synctest.Wait()
-		a.Push(s.rule(`{"paused":true}`))
-		if ranges, err := w.Wait(t.Context()); !errors.Is(err, allocator.ErrPaused) || ranges != nil {
-			t.Errorf("Wait: %v, %v", ranges, err)
-		}
-		close(gate)
-	})
 }
 
 // TestPausedByAnOldRecord: a store that refuses by rules that an operator has changed since has failed. The tag is not

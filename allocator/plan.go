@@ -97,9 +97,10 @@ func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 		return b.planStrictLocked(false)
 	case b.rulesLocked().Paused:
 		return plan{}, false // an operator decides
-	case b.waiters.n > 0:
-		p.n, p.before = b.waiters.wanted-b.left, b.waiters.pushed
-		for w := b.waiters.first; w != nil; w = w.after {
+	case b.waiters.Len() > 0:
+		p.n, p.before = -b.left, b.waiters.pushed
+		for w := range b.waiters.all() {
+			p.n += w.n
 			p.largest = max(p.largest, w.n)
 		}
 	case b.exhausted || b.failure == nil && !b.nextDueLocked():

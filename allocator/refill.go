@@ -257,7 +257,7 @@ func (a *refills) exhaust(b *buffer, p plan) {
 		return
 	}
 	b.exhausted = true
-	for w := b.waiters.first; w != nil; w = b.waiters.first {
+	for w := range b.waiters.all() {
 		if w.n > b.left {
 			b.settleLocked(w, nil, b.exhaustedLocked(w.n))
 		} else {
@@ -316,7 +316,7 @@ func (a *refills) failed(b *buffer, err error, wait time.Duration) {
 // fail. Callers can ask for any name while the store is away.
 func (a *refills) forgetUnknown(b *buffer) {
 	a.dropIf(b, func() bool {
-		return a.Failing().Tags > maxUnknown && b.stepper.base == 0 && b.waiters.n == 0
+		return a.Failing().Tags > maxUnknown && b.stepper.base == 0 && b.waiters.Len() == 0
 	})
 }
 

@@ -77,8 +77,7 @@ func (a *quotas) governLocked(b *buffer, r Rules, current bool) {
 func (a *quotas) admitWaitersLocked(b *buffer) {
 	now, sharers := time.Now(), a.sharers.Load()
 	b.rules.fill(now, sharers)
-	for w := b.waiters.first; w != nil; {
-		next := w.after
+	for w := range b.waiters.all() {
 		if !w.fromPeer {
 			err := b.rules.allow(now, w.n, sharers)
 			b.chargeLocked(w.n)
@@ -86,7 +85,6 @@ func (a *quotas) admitWaitersLocked(b *buffer) {
 				b.settleLocked(w, nil, err) // which gives the IDs back
 			}
 		}
-		w = next
 	}
 }
 

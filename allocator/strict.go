@@ -227,7 +227,7 @@ func (a *strictClaims) passOn(b *buffer, run string, n int64) (Grant, error) {
 // nothing: it only shows whether the store can be written again. With single it is for the first request alone.
 func (b *buffer) planStrictLocked(single bool) (p plan, wanted bool) {
 	p.strict, p.base, p.before, p.rules = true, b.stepper.base, b.waiters.pushed, b.rulesLocked().Version
-	for w := b.waiters.first; w != nil; w = w.after {
+	for w := range b.waiters.all() {
 		p.need += w.n
 		p.requests++
 		p.fromPeers = p.fromPeers || w.fromPeer
@@ -265,7 +265,10 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 	a.recoveredLocked(b)
 	b.floor = grant.Last + 1
 	next, waited := grant.First, time.Duration(0)
-	for w := b.waiters.first; w != nil && w.number < p.before && w.n <= grant.Last-next+1; w = b.waiters.first {
+	for w := range b.waiters.all() {
+		if w.number >= p.before || w.n > grant.Last-next+1 {
+			break
+		}
 		waited += now.Sub(w.deadline) + a.cfg.MaxWait
 		c.Requests++
 		b.leaveLocked(w, false)
@@ -317,12 +320,10 @@ func (m *memory) becomeStrictLocked(b *buffer) {
 // on. Passed on again they could go round in a circle. Left in the queue they would wait for a generator that loses
 // each race.
 func (b *buffer) refusePeersLocked() {
-	for w := b.waiters.first; w != nil; {
-		next := w.after
+	for w := range b.waiters.all() {
 		if w.fromPeer {
 			b.settleLocked(w, nil, passesOn(b.tag))
 		}
-		w = next
 	}
 }
 
@@ -338,7 +339,7 @@ func (a *strictClaims) refuseFirst(b *buffer, p plan, err error) {
 	if b.rulesLocked().Version != p.rules {
 		return // as in exhaust
 	}
-	if w := b.waiters.first; w != nil && w.number < p.before {
+	if w := b.waiters.first(); w != nil && w.number < p.before {
 		b.settleLocked(w, nil, err)
 	}
 	b.exhausted = b.exhausted || p.need == 1 // no request can be served any more, and the store is not asked again

@@ -110,7 +110,7 @@ func (b *buffer) view(now time.Time) View {
 	defer b.mu.Unlock()
 	v := View{
 		Tag: b.tag, Step: b.stepper.step, Left: b.left, Taken: b.taken,
-		Waiting: b.waiters.n, Refilled: b.refilled, Rate: b.rateLocked(now), Segments: slices.Clone(b.segments),
+		Waiting: b.waiters.Len(), Refilled: b.refilled, Rate: b.rateLocked(now), Segments: slices.Clone(b.segments),
 		Lasts: b.lastsLocked(now), Rules: b.rulesLocked(),
 	}
 	if b.strict != nil {

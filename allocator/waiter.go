@@ -1,6 +1,10 @@
 package allocator
 
-import "time"
+import (
+	"container/list"
+	"iter"
+	"time"
+)
 
 const (
 	// slowAfter is how long a request waits for a refill before it counts as slow. A healthy store needs less.
@@ -32,18 +36,15 @@ type Waiter struct {
 	buffer    *buffer
 	n         int64
 	number    uint64 // in the queue: later ones have higher numbers
-	fromPeer  bool   // another generator has passed it on
-
-	// In the queue, guarded by the buffer's lock.
-	before *Waiter
-	after  *Waiter
+	place     *list.Element
+	fromPeer  bool // another generator has passed it on
 }
 
 // gaveUp takes the request out of the queue. IDs that were saved for it go to those behind it.
 func (w *Waiter) gaveUp(why error) error {
 	b := w.buffer
 	if why == ErrTimedOut {
-		why = b.dryLocked(time.Now(), why, b.waiters.n)
+		why = b.dryLocked(time.Now(), why, b.waiters.Len())
 	}
 	b.leaveLocked(w, why != nil || w.allocator.Order(b.tag) != Strict) // as in [Allocator.Borrowed]
 	b.serveLocked()
@@ -51,43 +52,34 @@ func (w *Waiter) gaveUp(why error) error {
 	return why
 }
 
-// queue holds the requests that wait for a tag, first come first. The zero value is
-// empty. A [container/list.List] would cost each tag twice as much, and each waiter
-// an allocation.
+// queue holds the requests that wait for a tag, first come first. The zero value is empty.
 type queue struct {
-	first, last *Waiter
-	n           int
-	pushed      uint64 // waiters so far
-	wanted      int64  // IDs that those in the queue need
+	list.List        // of *Waiter
+	pushed    uint64 // waiters so far
 }
 
 // push adds a waiter at the end.
 func (q *queue) push(w *Waiter) {
-	w.before, w.number = q.last, q.pushed
+	w.number, w.place = q.pushed, q.PushBack(w)
 	q.pushed++
-	if q.last == nil {
-		q.first = w
-	} else {
-		q.last.after = w
-	}
-	q.last = w
-	q.n++
-	q.wanted += w.n
 }
 
-// remove takes a waiter out, at any position.
-func (q *queue) remove(w *Waiter) {
-	if w.before == nil {
-		q.first = w.after
-	} else {
-		w.before.after = w.after
+// first is the waiter that came first; nil: there is none.
+func (q *queue) first() *Waiter {
+	if e := q.Front(); e != nil {
+		return e.Value.(*Waiter)
 	}
-	if w.after == nil {
-		q.last = w.before
-	} else {
-		w.after.before = w.before
+	return nil
+}
+
+// all yields the waiters in their order. Each may leave the queue meanwhile.
+func (q *queue) all() iter.Seq[*Waiter] {
+	return func(yield func(*Waiter) bool) {
+		for e := q.Front(); e != nil; {
+			w := e.Value.(*Waiter)
+			if e = e.Next(); !yield(w) {
+				return
+			}
+		}
 	}
-	w.before, w.after = nil, nil
-	q.n--
-	q.wanted -= w.n
 }

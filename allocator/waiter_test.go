@@ -3,8 +3,6 @@ package allocator_test
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,33 +10,6 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 )
-
-// TestTimedOut: the store is slow, but did not fail. The refill goes on
-// without the request.
-func TestTimedOut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		s.slow(4 * time.Second)
-		var r events
-		a := start(t, allocator.Config{Records: s, Notify: r.notify})
-		err := refused(t, a, 1, allocator.ErrTimedOut, 3*time.Second)
-		if errors.Is(err, allocator.ErrUnavailable) {
-			t.Errorf("a slow store was called unavailable: %v", err)
-		}
-		if got := published[allocator.Starved](&r); len(got) != 1 || got[0].Waiting != 1 {
-			t.Errorf("starved was published as %+v, want once with 1 request that waits", got)
-		}
-		time.Sleep(time.Second)
-		if got := left(a); got != 100 {
-			t.Errorf("%d IDs are in memory, want the 100 that came late", got)
-		}
-		wantRanges(t, "afterwards", take(t, a, 1), allocator.Range{First: 1, Last: 1})
-		r.wantEpisodes(t, "starved", 1, 1)
-		if len(s.reserves()) != 1 {
-			t.Errorf("%v", s.reserves())
-		}
-	})
-}
 
 // TestUnavailable: the store fails. Who waits learns it after MaxWait; once it
 // has failed that long, at once.
@@ -124,29 +95,6 @@ func TestCancelledWaiter(t *testing.T) {
 	})
 }
 
-// TestCancelledAtTheAnswer: a request whose context ends when its IDs come has them or is over, not both.
-func TestCancelledAtTheAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100)
-		s.slow(time.Second)
-		a := start(t, allocator.Config{Records: s})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		var callers sync.WaitGroup
-		for range 64 {
-			callers.Go(func() {
-				if ranges, err := a.Take(ctx, "order", 1); (err == nil) != (len(ranges) == 1) {
-					t.Errorf("Take: %v, %v", ranges, err)
-				}
-			})
-		}
-		callers.Wait()
-		if a.Waiting() != 0 {
-			t.Errorf("%d requests wait", a.Waiting())
-		}
-	})
-}
-
 func TestOverloaded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := newStore(t, 100, "other")
@@ -222,55 +170,6 @@ func TestClosed(t *testing.T) {
 			t.Errorf("%d requests wait", got)
 		}
 		r.wantEpisodes(t, "refill_failed", 0, 0)
-	})
-}
-
-// TestThen: a request without a goroutine of its own gets the same as one with it, once.
-func TestThen(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10, "third")
-		s.createTag(strictTag("invoice"))
-		a, stop := startStop(t, allocator.Config{Records: s})
-		type answer struct {
-			ranges []allocator.Range
-			err    error
-			after  time.Duration
-		}
-		ask := func(tag string, n int64) <-chan answer {
-			w := queued(t, a, tag, n)
-			begin, got := time.Now(), make(chan answer, 2)
-			w.Then(func(ranges []allocator.Range, err error) {
-				a.Seen(tag) // it must not be called under the lock
-				got <- answer{ranges, err, time.Since(begin)}
-			}, func() { a.Seen(tag) })
-			return got
-		}
-		want := func(got <-chan answer, r allocator.Range, err error, after time.Duration) {
-			t.Helper()
-			x := <-got
-			if served := err == nil && slices.Equal(x.ranges, []allocator.Range{r}); !errors.Is(x.err, err) || err == nil && !served || x.after != after {
-				t.Errorf("got %v, %v after %v; want %v, %v after %v", x.ranges, x.err, x.after, r, err, after)
-			}
-			time.Sleep(time.Minute)
-			if len(got) > 0 {
-				t.Error("the answer came twice")
-			}
-		}
-		const slow = 300 * time.Millisecond
-		s.slow(slow)
-		for i, tag := range []string{"order", "invoice", "invoice"} { // the second claim knows that the tag is strict
-			first := int64(1 + i/2*2)
-			want(ask(tag, 2), allocator.Range{First: first, Last: first + 1}, nil, slow)
-		}
-		s.away()
-		want(ask("invoice", 1), allocator.Range{}, allocator.ErrUnavailable, 3*time.Second)
-		closed := ask("third", 1)
-		synctest.Wait()
-		stop()
-		want(closed, allocator.Range{}, allocator.ErrClosed, 0)
-		if got := a.Waiting(); got != 0 {
-			t.Errorf("%d requests wait", got)
-		}
 	})
 }
 

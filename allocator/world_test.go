@@ -144,12 +144,18 @@ func (g *gen) lead(leads bool) {
 	g.leads = leads
 }
 
+// mostCalls bounds the calls of a test, so that an endless loop fails at once.
+const mostCalls = 50_000
+
 // call makes a call of a store.
 func (g *gen) call(what string, do func() error) error {
 	g.mu.Lock()
 	g.calls = append(g.calls, what)
-	before, after := g.before, g.after
+	before, after, endless := g.before, g.after, len(g.calls) > mostCalls
 	g.mu.Unlock()
+	if endless {
+		panic("a generator calls its stores without end")
+	}
 	if before != nil {
 		if err := before(what); err != nil {
 			return err
