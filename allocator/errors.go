@@ -103,18 +103,10 @@ func (e *OvertakenError) Error() string {
 // Unwrap makes the error match ErrConflict.
 func (e *OvertakenError) Unwrap() error { return ErrConflict }
 
-// LostError says that a name was in use before, and that its record is lost. How far a strict tag was, nobody can know,
-// and in which domain an opaque one. It matches [ErrConflict].
-type LostError struct {
-	Tag string
-	End int64 // of the IDs that are known to be in use
+// inUseBefore is the [ErrConflict] of a name that was in use before, and whose record is lost. How far a strict tag was,
+// nobody can know, and in which domain an opaque one. IDs below end are known to be in use.
+func inUseBefore(tag string, end int64) error {
+	return fmt.Errorf("%w: %s was in use before, and its record is lost: restore a backup, or say where it begins: "+
+		"leaf tag add %[2]s --max-id N, N above all IDs that your services got, and at least %d. "+
+		"An opaque tag must have its domain again", ErrConflict, tag, end)
 }
-
-func (e *LostError) Error() string {
-	return fmt.Sprintf("%s was in use before, and its record is lost: restore a backup, or say where it begins: "+
-		"leaf tag add %[1]s --max-id N, N above all IDs that your services got, and at least %d. "+
-		"An opaque tag must have its domain again", e.Tag, e.End)
-}
-
-// Unwrap makes the error match ErrConflict.
-func (e *LostError) Unwrap() error { return ErrConflict }

@@ -34,7 +34,7 @@ var promiseMutations = []mutation{
 	{name: "claims go on while an operator changes the tag", by: "TestHold", edits: []edit{{"strict.go",
 		"left > 0 && pause", "left < 0 && pause"}}},
 	{name: "claims are held back for ever", by: "TestHold", edits: []edit{{"strict.go",
-		"		close(b.strict.released)\n", ""}}},
+		"		b.strict.heldUntil = time.Now().Add(d)\n		b.wakeLocked()\n", "		b.strict.heldUntil = time.Now().Add(d)\n"}}},
 	{name: "a page has the name that it begins after", by: "TestViews", edits: []edit{{"view.go",
 		"return name > q.After &&", "return name >= q.After &&"}}},
 	{name: "the busiest tags are those that were used least", by: "TestBusiest", edits: []edit{{"view.go",

@@ -326,7 +326,7 @@ var mutations = []mutation{
 		" && (b.stepper.base > 0 || a.index.End(b.tag) > 0)", ""}}},
 	{name: "tags that were not used yet raise no alerts", by: "TestEpisodesOfUnknownTags", edits: []edit{{"alarms.go",
 		" || a.index.End(b.tag) > 0)", ")"}}},
-	{name: "a tag that is dropped counts as failing", by: "TestEpisodesEndWithTheTag", edits: []edit{{"failing.go",
+	{name: "a tag that is dropped counts as failing", by: "TestEpisodesEndWithTheTag", edits: []edit{{"alarms.go",
 		"if b.failure == nil || b.gone {", "if b.failure == nil {"},
 		{"alarms.go", "	b.alerts, b.failure = alerts{}, nil\n", ""}}},
 	{name: "what an operator drops still counts as in memory", by: "TestFailingAfterRaise", edits: []edit{{"reconcile.go",
@@ -334,7 +334,7 @@ var mutations = []mutation{
 		"	a.alarms.recountLocked(b)\n}\n\n// admitWaiters", "}\n\n// admitWaiters"}}},
 	{name: "what requests use up still counts as in memory", by: "TestFailing", edits: []edit{{"allocator.go",
 		"			a.recountLocked(b)\n		}\n		if !b.loading", "		}\n		if !b.loading"}}},
-	{name: "a locked tag is the store's failure", by: "TestFailingOfALockedRow", edits: []edit{{"failing.go",
+	{name: "a locked tag is the store's failure", by: "TestFailingOfALockedRow", edits: []edit{{"alarms.go",
 		" || errors.Is(err, ErrLocked) {", " {"}}},
 
 	// The end.

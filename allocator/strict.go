@@ -43,7 +43,6 @@ type strict struct {
 	took      time.Duration // by the last write that succeeded
 	starved   time.Time     // when the alert of that name last began
 	heldUntil time.Time     // no claim is sent before
-	released  chan struct{} // closed when that changes; nil: no claim was ever kept back
 }
 
 // strictClaims claims IDs of strict tags for the requests that wait:
@@ -66,22 +65,19 @@ func (a *strictClaims) Hold(tag string, d time.Duration) {
 		return
 	}
 	defer b.mu.Unlock()
-	if b.strict == nil {
-		return
+	if b.strict != nil {
+		b.strict.heldUntil = time.Now().Add(d)
+		b.wakeLocked()
 	}
-	if b.strict.released != nil {
-		close(b.strict.released)
-	}
-	b.strict.heldUntil, b.strict.released = time.Now().Add(d), make(chan struct{})
 }
 
 // awaitHold waits while claims are kept back.
 func (a *strictClaims) awaitHold(b *buffer) {
 	for ok := true; ok; {
 		b.mu.Lock()
-		left, released := time.Until(b.strict.heldUntil), b.strict.released
+		left := time.Until(b.strict.heldUntil)
 		b.mu.Unlock()
-		ok = left > 0 && pause(a.ctx, left, released)
+		ok = left > 0 && pause(a.ctx, left, b.wake)
 	}
 }
 

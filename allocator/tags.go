@@ -95,8 +95,8 @@ func (a *admin) loadAll(ctx context.Context, names []string) ([]Tag, error) {
 
 // Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and
 // at least at seen. With onlyNew it adds none that was in use. A max_id above 1 says that all IDs below are in use;
-// then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has or had another kind, of these a
-// LostError; idspace.ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
+// then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has or had another kind, or
+// its record is lost; idspace.ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
 func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
@@ -122,7 +122,7 @@ func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (St
 			return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(known.Order))
 		}
 		if s.Revision == 0 && known.End > 0 && !explicit && (t.Order == Strict || onlyNew) {
-			return s.Tag, &LostError{t.Name, known.End}
+			return s.Tag, inUseBefore(t.Name, known.End)
 		}
 		if damage != nil {
 			s.Tag = Tag{Order: t.Order, Deleted: true}
@@ -170,7 +170,7 @@ func (a *admin) keyFor(ctx context.Context, t Tag, s Stored, known Known, explic
 	case s.KeyID != "":
 		return s.KeyID, a.cfg.Keys.Load(ctx, s.Tag)
 	case used && known.Order == Trend && !explicit:
-		return "", &LostError{t.Name, known.End}
+		return "", inUseBefore(t.Name, known.End)
 	}
 	return a.cfg.Keys.Make(ctx, t, func(ctx context.Context) (sign string, err error) {
 		if used {
