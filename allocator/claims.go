@@ -51,7 +51,7 @@ type claims struct {
 func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (Grant, error) {
 	s, loaded, err := c.basis(ctx, tag)
 	// Neither a refusal nor a heal may rest on a record from before a change.
-	if err == nil && !loaded && (s.refuses(p.need) != nil || c.behind(s, from)) {
+	if err == nil && !loaded && (p.need == 0 || s.refuses(p.need) != nil || c.behind(s, from)) {
 		s, err = c.load(ctx, tag)
 	}
 	if err == nil && s.Revision == 0 {
@@ -74,7 +74,7 @@ func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (G
 		}
 		return Grant{}, err
 	}
-	if err := s.refuses(p.need); err != nil {
+	if err := s.refuses(p.need); err != nil || p.need == 0 { // to probe it is enough to load, see [Records]
 		return Grant{}, err
 	}
 	if s.Order.Domain() != "" {
@@ -87,7 +87,7 @@ func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (G
 		p.n = max(p.n, p.step)
 	}
 	r, err := c.propose(ctx, &s, p, from)
-	if err != nil || r == (Range{}) { // no IDs: it is a probe whether the record can be written
+	if err != nil {
 		return Grant{}, s.beyond(err)
 	}
 	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.cfg.Node, Run: c.cfg.Run, Step: p.step})
@@ -175,14 +175,11 @@ func (c *claims) note(s Stored) {
 }
 
 // propose returns the range that is to be claimed: the next one after the record's end, or what the database gives. It
-// sets the step of the record to that of the row. The zero Range: none is to be claimed.
+// sets the step of the record to that of the row.
 func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Range, error) {
 	left := s.Left(s.MaxID)
 	n := max(p.need, min(max(p.n, s.Step), left/leftShare))
 	switch {
-	case s.Order == Strict && p.need == 0:
-		_, err := c.swap(ctx, s.Tag, s.Revision)
-		return Range{}, err
 	case s.Order == Strict:
 		n = p.need
 	case c.cfg.Numbers != nil && s.Order == Trend:
