@@ -34,7 +34,7 @@ var simulatedMutations = []mutation{
 		"	b.raiseFloorLocked(floor)\n", "	if current {\n		b.raiseFloorLocked(floor)\n	}\n"}}},
 
 	// The database.
-	{name: "a vanished row leaves no tombstone", edits: []edit{{"poll.go",
+	{name: "a vanished row leaves no tombstone", by: "TestPoll", edits: []edit{{"poll.go",
 		"	for _, name := range gone {\n", "	for _, name := range gone[:0] {\n"}}},
 	{name: "a row that comes again does not bring its tag back", edits: []edit{{"poll.go",
 		"t.Deleted, t.Step, t.Updated = false, row.Step, Now()", "t.Step, t.Updated = row.Step, Now()"}}},

@@ -8,7 +8,7 @@ var strictMutations = []mutation{
 	{name: "what is left over of a claim is kept", edits: []edit{
 		{"strict.go", "	b.floor = grant.Last + 1\n", ""},
 		{"strict.go", "	b.taken += next - grant.First\n", "	b.taken += next - grant.First\n	if b.floor = next; next <= grant.Last {\n		b.installLocked(Range{First: next, Last: grant.Last})\n	}\n"}}},
-	{name: "requests that came after they were passed on are served", edits: []edit{{"strict.go",
+	{name: "requests that came after they were passed on are served", by: "TestPassOnShort", edits: []edit{{"strict.go",
 		"a.passOn(b, c.PassedTo, p.need); err == nil {\n", "a.passOn(b, c.PassedTo, p.need); err == nil {\n				b.mu.Lock()\n				p.before = b.waiters.pushed\n				b.mu.Unlock()\n"}}},
 	{name: "the first contact serves a request that came later", by: "TestStrictFirstContact", edits: []edit{{"refill.go",
 		"			return a.strict.serve(b, p, grant, Claimed{", "			p.before = b.waiters.pushed\n			return a.strict.serve(b, p, grant, Claimed{"}}},

@@ -23,7 +23,7 @@ type edit = mutate.Edit
 func TestMutations(t *testing.T) {
 	simulation := mutate.Runner{
 		By:   "TestSimulation",
-		Says: `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)|^(panic: the world [^\n]*)`,
+		Says: `(?ms)^\s+simulation_test\.go:\d+: (.{1,1000}?\n\s*in world \d+)`,
 		Env:  []string{"LEAF_TEST_WORLDS=4500"},
 	}
 	all := slices.Concat(mutations, promiseMutations, simulatedMutations, claimMutations, pollMutations, reconcileMutations, strictMutations,

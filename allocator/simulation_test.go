@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 // TestSimulation attacks the claims that no ID of a tag comes twice, that IDs of a strict tag are in the order of
@@ -85,14 +84,8 @@ func simEnv(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// worldWithin is much longer than a world takes.
-const worldWithin = time.Minute
-
 // simulate runs the world of a seed.
 func simulate(t *testing.T, seed uint64, trace func(string, ...any)) (w *simWorld) {
-	// In a loop that never sleeps the time of a world stands still.
-	endless := time.AfterFunc(worldWithin, func() { panic(fmt.Sprintf("the world of seed %d does not end", seed)) })
-	defer endless.Stop()
 	synctest.Test(t, func(*testing.T) {
 		w = newSimWorld(seed, trace)
 		w.err = w.run()
