@@ -50,7 +50,7 @@ var breakages = []breakage{
 		name: "claim-serves-later-requests",
 		why:  "A claim of a strict tag serves requests that came after it was sent, so a later request gets a lower ID.",
 		edits: []edit{
-			{"allocator/strict.go", "w != nil && w.number < p.before && w.n <=", "w != nil && w.n <="},
+			{"allocator/strict.go", "if w.number >= p.before || w.n > ", "if w.n > "},
 			{"allocator/strict.go", "	grant, err = a.ask(ctx, b.tag, p)\n",
 				"	more := p\n	more.need += 8\n	grant, err = a.ask(ctx, b.tag, more)\n"},
 		},
