@@ -23,7 +23,7 @@ func TestHandOverLeavesNoGap(t *testing.T) {
 	s := natskit.Start(t)
 	store := memory(t)
 	withInvoice(t, store)
-	for i := range 600 {
+	for i := range 300 {
 		add(t, store, allocator.Tag{Name: fmt.Sprint("many", i), Step: 10})
 	}
 	add(t, store, allocator.Tag{Name: "order", Step: 1000})
@@ -41,7 +41,7 @@ func TestHandOverLeavesNoGap(t *testing.T) {
 			ids.Add(ranges...)
 		}
 	}
-	for i := range 600 { // two has none of these in memory
+	for i := range 300 { // two has none of these in memory
 		take(one, fmt.Sprint("many", i), 1)
 	}
 	for n := range 3 {
@@ -62,7 +62,7 @@ func TestHandOverLeavesNoGap(t *testing.T) {
 		testkit.Eventually(t, "the two hear each other", func() bool { return two.Hears(restarted.node) && restarted.Hears(two.node) })
 		one, two = two, restarted
 	}
-	for i := range 600 {
+	for i := range 300 {
 		if one.Left(fmt.Sprint("many", i))+two.Left(fmt.Sprint("many", i)) < 9 {
 			t.Fatalf("the IDs of many%d were not handed over", i)
 		}
