@@ -1,13 +1,11 @@
 package allocator_test
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 )
 
 // TestMaxIDMovedDuringRefill: a range below the new max_id that arrives after
@@ -31,44 +29,6 @@ func TestMaxIDMovedDuringRefill(t *testing.T) {
 		}
 		wantRanges(t, "Wait", ranges, allocator.Range{First: 1000, Last: 1004})
 		r.wantEpisodes(t, "regressed", 0, 0)
-	})
-}
-
-func TestDeleted(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 10)
-		a := start(t, allocator.Config{Records: s})
-		var c allocatortest.Checker
-		for range 3 {
-			c.Add(take(t, a, 3)...)
-			tomb := s.remove()
-			synctest.Wait()
-			if a.Tags() != 0 {
-				t.Errorf("the deleted tag is in memory: %+v", a.Views(allocator.Query{Limit: 9}))
-			}
-			for range 3 {
-				err := refused(t, a, 1, allocator.ErrUnknownTag, 0)
-				if !errors.Is(err, allocator.ErrDeleted) {
-					t.Errorf("error %v, want ErrDeleted", err)
-				}
-			}
-			if a.Tags() != 0 {
-				t.Errorf("asking for the deleted tag left it in memory")
-			}
-			s.create("order", 1, 10)
-			ranges := take(t, a, 3)
-			if ranges[0].First < tomb.MaxID {
-				t.Errorf("after %d was reached, the tag went on with %v", tomb.MaxID, ranges)
-			}
-			c.Add(ranges...)
-			// The tombstone, seen late, drops nothing of the new tag.
-			held := left(a)
-			a.Push(tomb)
-			if got := left(a); got != held {
-				t.Errorf("an old tombstone dropped %d IDs", held-got)
-			}
-		}
-		unique(t, &c)
 	})
 }
 

@@ -45,25 +45,6 @@ func TestPrefetch(t *testing.T) {
 	}
 }
 
-// TestFirstUse: a tag takes nothing from the store until somebody wants it.
-func TestFirstUse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStore(t, 100, "other")
-		a := start(t, allocator.Config{Records: s})
-		time.Sleep(time.Hour)
-		s.restep(50)
-		s.move(1000)
-		time.Sleep(time.Hour)
-		if got := s.reserves(); len(got) != 0 || a.Tags() != 0 {
-			t.Errorf("before the first request: %v, %d tags in memory", got, a.Tags())
-		}
-		take(t, a, 1)
-		if got := s.reserves(); len(got) != 1 || got[0].tag != "order" {
-			t.Errorf("after the first request: %v", got)
-		}
-	})
-}
-
 // TestMemoryFlowsOn: while the store hangs, or fails, what is in memory is served.
 func TestMemoryFlowsOn(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -44,6 +44,9 @@ func TestMerge(t *testing.T) {
 				s.Revision = 1
 			}
 			k := g.Push(s)
+			if s.Deleted && !c.late && g.Tags() > 0 {
+				t.Error("a deleted tag stays in memory")
+			}
 			if k.End < 21 || k.Floor < s.Below() || k.Rules != c.rules && !s.Deleted {
 				t.Errorf("it knows %+v", k)
 			}

@@ -188,7 +188,7 @@ func (a *strictClaims) probe(ctx context.Context, b *buffer) error {
 		a.advanced(b, moved)
 		return nil // it is probed again, to end this alert too
 	}
-	if err != nil && !errors.Is(err, ErrConflict) {
+	if err != nil {
 		return err
 	}
 	b.mu.Lock()

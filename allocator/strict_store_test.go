@@ -29,14 +29,14 @@ func TestStrictAway(t *testing.T) {
 		r.wantEpisodes(t, "starved", 1, 0)
 		time.Sleep(time.Minute)
 		r.wantEpisodes(t, "refill_failed", 1, 0)
-		s.onReserve(func(context.Context, string, int64) error { return &allocator.OvertakenError{Tag: "order"} }) // it can be written
+		s.slow(time.Millisecond) // it can be written
 		time.Sleep(time.Second)
 		synctest.Wait()
 		r.wantEpisodes(t, "refill_failed", 1, 1)
 		r.wantEpisodes(t, "starved", 1, 1)
 		calls := s.reserves()
-		if last := calls[len(calls)-1]; last.n != 0 || s.maxID() != 11 {
-			t.Errorf("the last write took %d IDs, max_id is %d", last.n, s.maxID())
+		if f := a.Failing(); calls[len(calls)-1].n != 0 || s.maxID() != 11 || f.Tags != 0 {
+			t.Errorf("the last claim is %+v, max_id is %d: %+v", calls[len(calls)-1], s.maxID(), f)
 		}
 		s.back()
 		time.Sleep(time.Minute)
@@ -44,21 +44,6 @@ func TestStrictAway(t *testing.T) {
 			t.Errorf("%d writes came after the failure was over", n-len(calls))
 		}
 		wantRanges(t, "afterwards", take(t, a, 1), ids(11, 11))
-	})
-}
-
-// TestStrictProbe: what ends the failure is a write that takes nothing.
-func TestStrictProbe(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		a := startStrict(t, allocator.Config{Records: s})
-		s.away()
-		refused(t, a, 1, allocator.ErrUnavailable, 3*time.Second)
-		s.slow(time.Millisecond)
-		time.Sleep(2 * time.Second)
-		if f := a.Failing(); f.Tags != 0 || s.maxID() != 11 {
-			t.Errorf("%+v, max_id %d", f, s.maxID())
-		}
 	})
 }
 

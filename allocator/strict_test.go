@@ -200,32 +200,6 @@ func TestStrictMaxIDMoved(t *testing.T) {
 	})
 }
 
-// TestStrictAhead: nothing of a strict tag can be loaded ahead.
-func TestStrictAhead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		s := newStrict(t, 1)
-		s.create("trend", 1, 10)
-		a, stop := startStop(t, allocator.Config{Records: s})
-		take(t, a, 1)
-		if _, err := a.Take(t.Context(), "trend", 1); err != nil {
-			t.Fatalf("Take: %v", err)
-		}
-		stop()
-		before := len(s.reserves())
-		_, stop = startStop(t, allocator.Config{Records: s, LoadAhead: true})
-		defer stop()
-		time.Sleep(time.Minute)
-		for _, c := range s.reserves()[before:] {
-			if c.tag == "order" {
-				t.Errorf("a start reserved %d IDs of a strict tag", c.n)
-			}
-		}
-		if len(s.reserves()) == before {
-			t.Error("the start did not load the other tag ahead")
-		}
-	})
-}
-
 // TestStrictByHand: an operator deletes the record of a tag by hand, and makes a strict tag of that name. A generator
 // whose watch does not see the deletion hands out nothing that it has in memory.
 func TestStrictByHand(t *testing.T) {
