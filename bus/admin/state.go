@@ -33,12 +33,7 @@ type Buffer struct {
 	Error    string    `json:"error,omitempty"`
 	// Rules are those of the tag, as the generator knows them. The busiest tags of a [State] are without them.
 	Rules TagRules `json:"rules,omitzero"`
-	// Order is strict, or empty. Of a strict tag, since it was loaded: Writes are the writes to the store, Requests
-	// those that they answered, and WaitMS is how long a request waits, averaged over the last writes.
-	Order    string  `json:"order,omitempty"`
-	Writes   int64   `json:"writes,omitempty"`
-	Requests int64   `json:"requests,omitempty"`
-	WaitMS   float64 `json:"wait_ms,omitempty"`
+	Order string   `json:"order,omitempty"` // strict, or empty
 }
 
 // Segment is a range in memory and the next ID to be handed out of it.

@@ -73,7 +73,7 @@ func TestViews(t *testing.T) {
 	}
 	// On a busy machine the client asks a second time, so more may be taken.
 	if strict := v.Tags[0]; strict.Tag != "invoice" || strict.Order != idspace.OrderStrict || strict.Step != 0 ||
-		strict.MaxID < 7 || strict.Buffers[0].Writes < 1 || strict.Buffers[0].Taken < 6 ||
+		strict.MaxID < 7 || strict.Buffers[0].Taken < 6 ||
 		len(strict.Buffers[0].Segments) != 0 {
 		t.Errorf("%+v", strict)
 	}

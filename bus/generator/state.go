@@ -191,8 +191,7 @@ func buffer(v allocator.View) admin.Buffer {
 		Waiting: v.Waiting, Rate: v.Rate, Refilled: v.Refilled, Error: v.Error, Rules: rules(v.Rules),
 	}
 	if v.Order == allocator.Strict {
-		b.Order, b.Writes, b.Requests = idspace.OrderStrict, v.Writes, v.Requests
-		b.WaitMS = float64(v.Wait.Microseconds()) / 1000
+		b.Order = idspace.OrderStrict
 	} else if !math.IsInf(v.Lasts, 1) { // infinity is no JSON
 		lasts := tenths(v.Lasts)
 		b.Lasts = &lasts

@@ -12,7 +12,7 @@ export function left(ids, rate, prefix = "") {
   return rate > 0 ? prefix + duration(ids / rate) : "idle";
 }
 
-/** A BufferView is what one generator holds of a tag. Of a strict tag it holds no IDs: the view shows its writes. */
+/** A BufferView is what one generator holds of a tag. Of a strict tag it holds no IDs. */
 export class BufferView {
   #node = element("strong", { class: "node" });
   #state = element("span", { class: "state" });
@@ -45,7 +45,7 @@ export class BufferView {
     setText(this.#node, buffer.node);
     this.#state.dataset.state = buffer.state;
     setText(this.#state, buffer.state);
-    this.#segments.show(strict ? [{ slot: "writes", text: writes(buffer) }] : places(buffer));
+    this.#segments.show(strict ? [{ slot: "strict", text: waits(buffer) }] : places(buffer));
     for (const fact of [this.#left, this.#lasts, this.#step]) fact.hidden = strict; // there is nothing in memory
     setText(this.#leftCount, count(buffer.left));
     setText(this.#lasts, left(buffer.left, rate, "lasts "));
@@ -61,12 +61,9 @@ export class BufferView {
 
 const viewOf = ({ first }) => (first ? new SegmentView() : new EmptyView());
 
-/** writes says how a generator answers the requests for a strict tag: with one write for all that wait. */
-function writes({ writes: all, requests, wait_ms: wait, waiting }) {
-  const now = waiting ? `, ${count(waiting)} waiting` : "";
-  if (!all) return `strict, so nothing is in memory: no writes yet${now}`;
-  const mean = rateText(requests / all);
-  return `strict, so nothing is in memory: ${mean} requests a write, and each waits ${rateText(wait)} ms${now}`;
+/** waits says which requests for a strict tag wait: one write answers them all. */
+function waits({ waiting }) {
+  return `strict, so nothing is in memory${waiting ? `: ${count(waiting)} waiting` : ""}`;
 }
 
 /** places are the segments of a buffer, and an empty place for each that is missing. */
