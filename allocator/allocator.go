@@ -152,7 +152,7 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 		if b.left == 0 {
 			a.recountLocked(b)
 		}
-		if !b.loading && len(b.segments) < 2 && b.nextDueLocked() {
+		if b.wake == nil && len(b.segments) < 2 && b.nextDueLocked() {
 			a.refillLocked(b)
 		}
 		b.mu.Unlock()
@@ -181,7 +181,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 	}
 	if err != nil {
 		a.refillLocked(b)
-		unused := b.stepper.base == 0 && !b.loading && !b.exhausted // there may be no such tag
+		unused := b.stepper.base == 0 && b.wake == nil && !b.exhausted // there may be no such tag
 		b.mu.Unlock()
 		if unused {
 			a.forget(b)
@@ -225,7 +225,7 @@ func (m *memory) drop(b *buffer, reason error) {
 
 // forget drops b if it is empty and no refill owns it.
 func (m *memory) forget(b *buffer) {
-	m.dropIf(b, func() bool { return !b.loading && b.left == 0 })
+	m.dropIf(b, func() bool { return b.wake == nil && b.left == 0 })
 }
 
 // Failures is how many attempts at a refill have failed.

@@ -18,12 +18,11 @@ type buffer struct {
 	mu  sync.Mutex
 
 	gone      bool          // no longer in the allocator's map: look the tag up again
-	loading   bool          // a refill owns the tag
 	exhausted bool          // the store has no IDs left
 	hasIDs    bool          // troubles counts it as a tag that has IDs
 	trouble   uint8         // and as one that has this kind of trouble
 	alerts    alerts        // were sent since the last refill
-	wake      chan struct{} // ends the pause of the refill; holds one; the refill reads it unlocked
+	wake      chan struct{} // nil: no refill owns the tag; else it ends a pause of that one, which reads it unlocked
 
 	segments []Segment // [0] is being handed out
 	spent    Segment   // the last one of which every ID was handed out
@@ -71,12 +70,12 @@ func (s Segment) overlaps(r Range, run string) bool {
 
 // beginRefillLocked makes the caller's refill the owner of the tag.
 func (b *buffer) beginRefillLocked() {
-	b.loading, b.wake = true, make(chan struct{}, 1)
+	b.wake = make(chan struct{}, 1)
 }
 
 // endRefillLocked makes the tag free for the next refill.
 func (b *buffer) endRefillLocked() {
-	b.loading, b.wake, b.heard = false, nil, nil
+	b.wake, b.heard = nil, nil
 }
 
 // wakeLocked ends the pause of the refill, or its next one.

@@ -145,7 +145,7 @@ func (a *refills) Refused(tag string, err error) {
 		b.strict.starved = now
 	}
 	a.cfg.Notify(Starved{Tag: b.tag, Waiting: dry.waiting})
-	if a.refillLocked(b); !b.loading {
+	if a.refillLocked(b); b.wake == nil {
 		a.recoveredLocked(b) // IDs came while other generators were asked
 	}
 }

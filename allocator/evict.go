@@ -48,7 +48,7 @@ func (m *memory) sweep() {
 // tag again. What the checks of the store need stays in the marks. A tag stays while a
 // request or a refill is under way, and until its alerts are over.
 func (m *memory) evict(b *buffer) {
-	m.dropIf(b, func() bool { return !b.loading && b.waiters.Len() == 0 && b.failure == nil })
+	m.dropIf(b, func() bool { return b.wake == nil && b.waiters.Len() == 0 && b.failure == nil })
 }
 
 // loadAhead reserves one segment for each of the tags that was never loaded, a
@@ -99,7 +99,7 @@ func (a *refills) claimAhead(tag string) (*buffer, plan) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gone || b.loading || !b.refilled.IsZero() {
+	if b.gone || b.wake != nil || !b.refilled.IsZero() {
 		return nil, plan{}
 	}
 	b.beginRefillLocked()

@@ -74,6 +74,28 @@ func TestFailing(t *testing.T) {
 	})
 }
 
+// What an operator's max_id drops from memory is known at once, not only when the next refill has failed.
+func TestFailingAfterRaise(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := newStore(t, 100)
+		a := start(t, allocator.Config{Records: s})
+		take(t, a, 5)
+		s.away()
+		take(t, a, 20) // the next segment is wanted, and the store fails
+		synctest.Wait()
+		if f := a.Failing(); f.Tags != 1 || f.Dry != nil {
+			t.Fatalf("%+v; want one tag that fails and has IDs", f)
+		}
+		a.Push(s.move(1_000_000))
+		if f := a.Failing(); f.Dry == nil {
+			t.Error("nothing is left in memory, and nobody knows")
+		}
+		if err := a.CheckTroubles(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A locked row is the trouble of its tag. The store serves others.
 func TestFailingOfALockedRow(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -266,10 +267,7 @@ func (x *Index) recent(since time.Time) []string {
 	}
 	x.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(used), func(a, b string) int {
-		if used[a] != used[b] {
-			return int(min(max(used[b]-used[a], -1), 1))
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(cmp.Compare(used[b], used[a]), strings.Compare(a, b))
 	})
 }
 

@@ -160,7 +160,7 @@ func (a *follower) overlap(tag string, r Range, run string) bool {
 	if b == nil {
 		return false
 	}
-	if b.loading && len(b.heard) < maxHeard {
+	if b.wake != nil && len(b.heard) < maxHeard {
 		b.heard = append(b.heard, r) // the store may be about to return the same
 	}
 	held := b.discardLocked(r, run)

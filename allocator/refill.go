@@ -38,7 +38,7 @@ type refills struct {
 
 // refillLocked starts a refill of b if one is wanted and none is under way.
 func (a *refills) refillLocked(b *buffer) {
-	if b.loading || a.ctx.Err() != nil {
+	if b.wake != nil || a.ctx.Err() != nil {
 		return
 	}
 	if _, wanted := b.planLocked(time.Now(), a.cfg); wanted {

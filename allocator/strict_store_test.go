@@ -38,7 +38,6 @@ func TestStrictAway(t *testing.T) {
 		if f := a.Failing(); calls[len(calls)-1].n != 0 || s.maxID() != 11 || f.Tags != 0 {
 			t.Errorf("the last claim is %+v, max_id is %d: %+v", calls[len(calls)-1], s.maxID(), f)
 		}
-		s.back()
 		time.Sleep(time.Minute)
 		if n := len(s.reserves()); n != len(calls) {
 			t.Errorf("%d writes came after the failure was over", n-len(calls))

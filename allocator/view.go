@@ -147,7 +147,7 @@ func (b *buffer) stateLocked() (state string, why error) {
 		return StateFailing, b.failure.err
 	case b.exhausted:
 		return StateExhausted, nil
-	case b.loading && b.strict == nil:
+	case b.wake != nil && b.strict == nil:
 		return StateLoading, nil
 	}
 	return StateOK, nil
