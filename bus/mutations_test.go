@@ -31,7 +31,7 @@ func TestMutations(t *testing.T) {
 		{"callers of Next that share a request share an ID", "TestNextSharesRequests", mutate.Edit{"next.go",
 			"return r.First + i, nil", "return r.First, nil"}},
 		{"a caller of Next leaves its ID when it is there", "TestNextLeavesTooLate", mutate.Edit{"next.go",
-			"	if b.answered.Load() {\n		return false\n", "	if b.answered.Load() {\n		return true\n"}},
+			"	case <-b.done:\n		return false\n", "	case <-b.done:\n		return true\n"}},
 		{"a pool keeps what it gives to callers that wait", "TestPoolModel", mutate.Edit{"pool.go",
 			"f.ids, ranges = cut(ranges, f.waiting)", "f.ids, _ = cut(ranges, f.waiting)"}},
 		{"a pool hands out IDs that Close returned", "TestPoolModel", mutate.Edit{"pool.go",
@@ -62,6 +62,8 @@ func TestMutations(t *testing.T) {
 			"why = fmt.Errorf(\"%w (%w)\", why, end)", "why = end"}},
 		{"a quota that is used up is asked for again at once", "TestClientTriesAgainWhatMayGetBetter", mutate.Edit{"call.go",
 			"return e.RetryAfter == 0 ||", "return"}},
+		{"a caller that has more time than its batch ends with it", "TestNextTimeout", mutate.Edit{"next.go",
+			"deadline.IsZero() || !timedOut(err) {", "true {"}},
 		{"a missing permission is not named", "TestClientWithoutPermission", mutate.Edit{"call.go",
 			"if last := line.lastError(); last != nil {", "if last := line.lastError(); false {"}},
 

@@ -12,8 +12,8 @@ import (
 
 // Next returns one ID of tag. Callers that come while a request is under way share the next request, as transactions
 // share a write in a group commit. So a thousand callers make few requests. If an answer is late, the callers that came
-// since get a request of their own at once. Each caller's context ends only its own call; if it is cancelled, within 2
-// ms. A request ends when all its callers have left. Errors are those of Take.
+// since get a request of their own at once. Each caller's context ends only its own call. A request ends when all its
+// callers have left. Errors are those of Take.
 //
 // An answer serves callers that came before its request was sent. The IDs of callers that left meanwhile are gaps.
 // A request of 128 callers or more is for twice as many IDs. Callers that come while the next request is under way get
@@ -30,42 +30,31 @@ func (c *Client) NextSnowflake(ctx context.Context) (int64, error) {
 }
 
 func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (*source, error)) (int64, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, wire.GaveUp(ctx, err)
-	}
-	deadline, bounded := ctx.Deadline()
-	g, b, id, err := gs.join(tag, from, deadline)
-	if err != nil || b == nil {
-		return id, err
-	}
-	if !bounded || deadline.After(b.glance) {
-		// Most answers come before a context ends. To wait for both costs a third more, so that is for later.
-		<-b.wake
-		if b.answered.Load() {
-			return b.one()
+	for {
+		if err := ctx.Err(); err != nil {
+			return 0, wire.GaveUp(ctx, err)
+		}
+		deadline, _ := ctx.Deadline()
+		g, b, id, err := gs.join(tag, from, deadline)
+		if err != nil || b == nil {
+			return id, err
+		}
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			if gs.leave(g, b) {
+				return 0, g.gaveUp(ctx)
+			}
+		}
+		// A caller may have more time than its batch.
+		if id, err = b.one(); deadline.IsZero() || !timedOut(err) {
+			return id, err
 		}
 	}
-	if !bounded && c.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, b.ends)
-		defer cancel()
-	}
-	select {
-	case <-b.done:
-	case <-ctx.Done():
-		if gs.leave(g, b) {
-			return 0, g.gaveUp(ctx)
-		}
-	}
-	return b.one()
 }
 
-const (
-	// firstGlance is after how long the callers of a batch look at their contexts.
-	firstGlance = 2 * time.Millisecond
-	// A request for manyCallers or more is for twice as many IDs, because a caller that has to wait costs more than an ID.
-	manyCallers = 128
-)
+// A request for manyCallers or more is for twice as many IDs, because a caller that has to wait costs more than an ID.
+const manyCallers = 128
 
 // groups are the callers that wait for one ID each, by tag. Snowflakes have groups of their own, so no
 // tag can be mistaken for them.
@@ -83,23 +72,18 @@ type group struct {
 	serving bool    // a goroutine has a request under way that is not late, and takes the batch that waits after it
 }
 
-// batch is the callers that one request serves.
+// batch is the callers that one request serves. It has the time of a call without a deadline.
 type batch struct {
 	callers int // that have not left; under the lock of groups
 	ctx     context.Context
 	cancel  context.CancelFunc // called when all have left
 	soonest time.Time          // the first deadline of a caller; zero: none has one
-	glance  time.Time          // when the timer fires
-	ends    time.Time          // of callers without a deadline; zero: they have all time
-	timer   *time.Timer        // until callers look at their contexts
-	wake    chan struct{}      // closed by the timer, or by an earlier answer
 
-	answered atomic.Bool   // set under the lock of groups
-	done     chan struct{} // closed then, but after the lock is free: callers take it for their next ID
-	ids      []Range       // one for each caller, unless there is an error. Later callers never get what is left
-	single   bool          // each of ids is a range of one: an opaque tag has thousands of these
-	err      error
-	taken    atomic.Int64 // how many of ids
+	done   chan struct{} // closed when it is answered, but after the lock is free: callers take it for their next ID
+	ids    []Range       // one for each caller, unless there is an error. Later callers never get what is left
+	single bool          // each of ids is a range of one: an opaque tag has thousands of these
+	err    error
+	taken  atomic.Int64 // how many of ids
 }
 
 // join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is
@@ -130,13 +114,13 @@ func (gs *groups) join(
 		return nil, nil, id, nil
 	}
 	if b = g.waiting; b == nil {
-		b = newBatch(g.c.timeout)
+		b = &batch{done: make(chan struct{})}
+		if b.ctx, b.cancel = context.WithCancel(context.Background()); g.c.timeout > 0 {
+			b.ctx, b.cancel = context.WithTimeout(context.Background(), g.c.timeout)
+		}
 		g.waiting = b
 	}
 	b.callers++
-	if deadline.IsZero() {
-		deadline = b.ends
-	}
 	if !deadline.IsZero() && (b.soonest.IsZero() || deadline.Before(b.soonest)) {
 		b.soonest = deadline
 	}
@@ -152,36 +136,18 @@ func (gs *groups) start(g *group) {
 	}
 }
 
-func newBatch(timeout time.Duration) *batch {
-	now := time.Now()
-	b := &batch{glance: now.Add(firstGlance), done: make(chan struct{}), wake: make(chan struct{})}
-	b.ctx, b.cancel = context.WithCancel(context.Background())
-	if timeout > 0 {
-		b.ends = now.Add(timeout)
-	}
-	b.timer = time.AfterFunc(firstGlance, func() { close(b.wake) })
-	return b
-}
-
-// end releases the timer and the contexts of a batch.
-func (b *batch) end() {
-	b.cancel()
-	if b.timer.Stop() {
-		close(b.wake)
-	}
-}
-
 // leave removes a caller from its batch. It returns false if the batch was answered before: then it
 // has an ID for the caller.
 func (gs *groups) leave(g *group, b *batch) bool {
 	gs.mu.Lock()
 	defer gs.mu.Unlock()
-	if b.answered.Load() {
+	select {
+	case <-b.done:
 		return false
+	default:
 	}
-	b.callers--
-	if b.callers == 0 {
-		b.end()
+	if b.callers--; b.callers == 0 {
+		b.cancel()
 		if g.waiting == b {
 			g.waiting = nil
 		}
@@ -235,10 +201,9 @@ func (gs *groups) serve(g *group) {
 		}
 		b.ids, b.err = ids, err
 		b.single = idspace.Total(ids) == int64(len(ids))
-		b.answered.Store(true)
 		gs.mu.Unlock()
 		close(b.done)
-		b.end()
+		b.cancel()
 	}
 }
 

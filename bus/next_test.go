@@ -180,20 +180,21 @@ func TestNextLeavesTooLate(t *testing.T) {
 	u.over()
 }
 
-// The client's timeout bounds callers without a deadline. A caller's own deadline stays.
+// The client's timeout bounds callers without a deadline. A caller's own deadline stays: when the time of its batch is
+// over, it joins another one.
 func TestNextTimeout(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t, Timeout(50*time.Millisecond))
-	first := u.next(far(t), "order", 1)
-	held := u.request(1)
+	patient := u.next(far(t), "order", 2)
 	impatient := u.next(t.Context(), "order", 3)
 	u.fails(impatient, 3, context.DeadlineExceeded)
-	stay := u.next(far(t), "order", 3)
-	u.waiting("order", 3)
-	respond(t, held, "1")
-	u.get(first, 1)
-	respond(t, u.request(3), "2-4")
-	u.get(stay, 3)
+	last := int64(0)
+	serve(t, u, func(msg *nats.Msg) {
+		n, _ := strconv.ParseInt(string(msg.Data), 10, 64)
+		respond(t, msg, Range{First: last + 1, Last: last + n}.String())
+		last += n
+	})
+	u.get(patient, 2)
 
 	// Without one there is none.
 	v := newUnderTest(t, Timeout(0))
