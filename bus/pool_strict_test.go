@@ -56,7 +56,7 @@ func TestPoolOfAStrictTag(t *testing.T) {
 		testkit.Eventually(t, "the pool has read the answer", func() bool {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			return p.filling == nil
+			return p.fetching == nil
 		})
 		id, err := p.Next(ended) // has its answer at once
 		refused(called{id, err})

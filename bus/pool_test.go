@@ -5,37 +5,86 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/allocator/allocatortest"
+	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// TestPoolModel is about what a pool does when. These are what it leaves out: the largest IDs, all processors at once,
-// and allocations.
+// poolWorld is a pool, and a generator of its tag.
+type poolWorld struct {
+	*Pool
+	x *exchange
 
-// newPoolUnderTest returns a pool that fetches from a function.
-func newPoolUnderTest(tb testing.TB, fetch func(context.Context, int64, time.Time) ([]Range, error), opts ...PoolOption) *Pool {
+	lock  sync.Mutex
+	given []Range
+	asked []int64 // how many IDs, by each request
+	// answer returns the IDs of an answer, and after how long it comes; nil: it is refused as exhausted
+	answer func(n int64) ([]Range, time.Duration)
+}
+
+func newPoolWorld(tb testing.TB, answer func(n int64) ([]Range, time.Duration), opts ...PoolOption) *poolWorld {
 	tb.Helper()
-	p, err := newPool(NewClient(nil).snowflakes(), opts)
-	if err != nil {
+	c := newClient(nil)
+	w := &poolWorld{x: c.x, answer: answer}
+	c.x.lines = []transport{w}
+	var err error
+	if w.Pool, err = c.Pool("order", opts...); err != nil {
 		tb.Fatal(err)
 	}
-	p.fetch = fetch
-	return p
+	return w
+}
+
+func (w *poolWorld) away() error      { return nil }
+func (w *poolWorld) lastError() error { return nil }
+func (w *poolWorld) end()             {}
+
+func (w *poolWorld) publish(_ string, body []byte, token uint64, number int) error {
+	n, err := strconv.ParseInt(string(body), 10, 64)
+	if err != nil {
+		return err
+	}
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	ranges, after := w.answer(n)
+	w.asked, w.given = append(w.asked, n), append(w.given, ranges...)
+	msg := &nats.Msg{Data: wire.AppendReply(nil, ranges, false)}
+	if ranges == nil {
+		msg = &nats.Msg{Header: nats.Header{wire.HeaderErrorCode: {"507"}},
+			Data: wire.Encode(&Error{Code: 507, Reason: Exhausted, Message: "no"})}
+	}
+	time.AfterFunc(after, func() { w.x.receive(token, number, msg) })
+	return nil
+}
+
+// inOrder returns a generator that answers at once.
+func inOrder() func(int64) ([]Range, time.Duration) {
+	last := int64(0)
+	return func(n int64) ([]Range, time.Duration) {
+		last += n
+		return []Range{{First: last - n + 1, Last: last}}, 0
+	}
 }
 
 // The largest ID is one.
 func TestPoolLargestID(t *testing.T) {
 	t.Parallel()
 	for used := range int64(6) {
-		exhausted := &Error{Code: 507, Reason: Exhausted}
 		fetched := false
-		p := newPoolUnderTest(t, func(_ context.Context, n int64, _ time.Time) ([]Range, error) {
+		p := newPoolWorld(t, func(n int64) ([]Range, time.Duration) {
 			if fetched {
-				return nil, exhausted
+				return nil, 0
 			}
 			fetched = true
-			return []Range{{First: math.MaxInt64 - n + 1, Last: math.MaxInt64}}, nil
+			return []Range{{First: math.MaxInt64 - n + 1, Last: math.MaxInt64}}, 0
 		}, Ahead(5, 5))
 		for i := range used {
 			if id, err := p.Next(t.Context()); err != nil || id != math.MaxInt64-4+i {
@@ -43,7 +92,7 @@ func TestPoolLargestID(t *testing.T) {
 			}
 		}
 		if used == 5 {
-			if id, err := p.Next(t.Context()); err != exhausted {
+			if id, err := p.Next(t.Context()); !errors.Is(err, Exhausted) {
 				t.Errorf("after the last ID: %d, %v", id, err)
 			}
 		}
@@ -68,15 +117,7 @@ func TestPoolStress(t *testing.T) {
 		"many ahead": {200_000, []PoolOption{Ahead(1000, 100_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var given int64 // one fetch at a time
-			p := newPoolUnderTest(t, func(_ context.Context, n int64, _ time.Time) ([]Range, error) {
-				given += n
-				if n == 1 {
-					return []Range{{First: given, Last: given}}, nil
-				}
-				middle := given - n/2
-				return []Range{{First: given - n + 1, Last: middle}, {First: middle + 1, Last: given}}, nil
-			}, test.opts...)
+			p := newPoolWorld(t, inOrder(), test.opts...)
 			var taken [8][]int64
 			var all sync.WaitGroup
 			most := make(chan struct{})
@@ -104,18 +145,114 @@ func TestPoolStress(t *testing.T) {
 			for _, r := range unused {
 				ids = slices.AppendSeq(ids, r.All())
 			}
-			oneWay(t, "the pool", ids, []Range{{First: 1, Last: given}})
-			if int64(len(ids)) != given {
-				t.Errorf("%d IDs were fetched, and %d handed out or returned", given, len(ids))
-			}
+			oneWay(t, "the pool", ids, p.given)
 		})
 	}
 }
 
+// A generator is slow, is silent, and divides its answers. Callers of all kinds come and leave, in virtual time. Each ID
+// goes one way, a caller with time gets one, and one without knows why not. The pool keeps as many as it may.
+func TestPoolOfASlowGenerator(t *testing.T) {
+	random := allocatortest.Seed(t)
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			last, silent, began := int64(0), time.Duration(random.IntN(5))*time.Second, time.Now()
+			p := newPoolWorld(t, func(n int64) (ranges []Range, _ time.Duration) {
+				for parts := random.Int64N(4) + 1; n > 0; parts-- {
+					size := max(n/parts, 1)
+					last += size + 5
+					ranges, n = append(ranges, Range{First: last - size + 1, Last: last}), n-size
+				}
+				took := time.Duration(random.Int64N(int64(50 * time.Millisecond)))
+				if since := time.Since(began); since > time.Second && since < time.Second+silent {
+					took += silent
+				}
+				return ranges, took
+			}, Ahead(1+random.Int64N(20), 20+random.Int64N(200)))
+			var ids []int64
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for range 50 {
+				patience := []time.Duration{0, 20 * time.Millisecond, time.Second, 20 * time.Second}[random.IntN(4)]
+				pause := time.Duration(random.Int64N(int64(200 * time.Millisecond)))
+				all.Go(func() {
+					for range 50 {
+						ctx, cancel := context.WithTimeout(t.Context(), patience)
+						at := time.Now()
+						id, err := p.Next(ctx)
+						cancel()
+						if took := time.Since(at); took > patience || err != nil &&
+							(patience > 10*time.Second || !errors.Is(err, context.DeadlineExceeded)) {
+							t.Errorf("a caller with %v has after %v: %v", patience, took, err)
+						}
+						if mu.Lock(); err == nil {
+							ids = append(ids, id)
+						}
+						mu.Unlock()
+						p.mu.Lock()
+						if p.left > p.most || p.left != idspace.Total(p.ids) || p.distance < p.least || p.distance > p.most {
+							t.Errorf("%d IDs of %v, %d are to be kept", p.left, p.ids, p.distance)
+						}
+						p.mu.Unlock()
+						time.Sleep(pause)
+					}
+				})
+			}
+			all.Wait()
+			for _, r := range p.Close() {
+				ids = slices.AppendSeq(ids, r.All())
+			}
+			if id, err := p.Next(t.Context()); !errors.Is(err, ErrPoolClosed) {
+				t.Errorf("after Close: %d, %v", id, err)
+			}
+			time.Sleep(time.Minute) // what was late has come
+			slices.SortFunc(p.given, func(x, y Range) int { return int(x.First - y.First) })
+			oneWay(t, "the pool", ids, p.given)
+		})
+	}
+}
+
+// How many IDs a pool keeps follows the demand. It fetches when half of them are used. After a fetch has failed, it
+// tries again when half of the rest is used.
+func TestPoolFollowsTheDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fails atomic.Bool
+		ids := inOrder()
+		p := newPoolWorld(t, func(n int64) ([]Range, time.Duration) {
+			if fails.Load() {
+				return nil, time.Millisecond
+			}
+			ranges, _ := ids(n)
+			return ranges, time.Millisecond
+		}, Ahead(8, 16))
+		asks := func(what string, uses int, want ...int64) {
+			t.Helper()
+			w := len(p.asked)
+			for range uses {
+				if _, err := p.Next(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+			if got := p.asked[w:]; !slices.Equal(got, want) {
+				t.Errorf("%s: it asked for %d, want %d", what, got, want)
+			}
+		}
+		asks("at first", 1, 8)
+		asks("more than half are left", 2)
+		asks("half are used", 1, 4)
+		asks("callers had to wait", 9, 4, 12)
+		time.Sleep(idle)
+		asks("half of them lasted long", 7, 8)
+		fails.Store(true)
+		asks("it fails", 12, 4)
+		asks("one is left of the rest", 1)
+		asks("half of the rest is used", 1, 6)
+	})
+}
+
 func TestPoolAllocatesNothing(t *testing.T) {
-	p := newPoolUnderTest(t, func(_ context.Context, n int64, _ time.Time) ([]Range, error) {
-		return []Range{{First: 1, Last: n}}, nil
-	}, Ahead(100_000, 100_000))
+	p := newPoolWorld(t, inOrder(), Ahead(100_000, 100_000))
 	defer p.Close()
 	if n := testing.AllocsPerRun(10_000, func() {
 		if _, err := p.Next(t.Context()); err != nil {
