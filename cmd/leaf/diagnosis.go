@@ -8,10 +8,10 @@ import (
 	"io"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/spf13/cobra"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/kvstore"
@@ -54,22 +54,19 @@ type diagnosis struct {
 //
 //	examineNATS   doctornats.go: the checks, each by examine
 //	  permissions   doctorrights.go
-//	  look          doctorlook.go: streams; doctornodes.go: generators
+//	  look          doctorlook.go: streams; doctornats.go: generators
 //	conclude      prints
 type doctor struct {
-	cli.Client
-	nc         *nats.Conn
+	timeout    time.Duration        // of each check
 	look       look                 // at generators and streams
 	have       kvstore.Installation // its record; without an ID there is none, or it cannot be read
 	mayBeFirst bool                 // no generator need run
-	nobody     bool                 // there is no NATS server, or no generator although one must run
-
-	findings []finding
+	findings   []finding
 }
 
 // examine runs one check. It returns what is well, or an error. What it adds itself is a finding instead.
 func (d *doctor) examine(ctx context.Context, name string, check func(context.Context) (string, error)) {
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	before := len(d.findings)
 	switch found, err := check(ctx); {
@@ -98,19 +95,19 @@ func failed(check string, err error) finding {
 }
 
 // conclude prints what was found. It returns an error if there is a problem.
-func (d *doctor) conclude(cmd *cobra.Command) error {
+func (d *doctor) conclude(w io.Writer, asJSON bool) error {
 	problems := 0
 	for _, f := range d.findings {
 		if f.State == stateProblem {
 			problems++
 		}
 	}
-	err := printFindings(cmd.OutOrStdout(), d.findings, d.JSON)
+	err := printFindings(w, d.findings, asJSON)
 	if problems == 0 || err != nil {
 		return err
 	}
 	err = fmt.Errorf("%s found; the lines above say what to do", cli.Counted(problems, "problem"))
-	if d.nobody {
+	if len(d.look.nodes) == 0 && d.look.err == nil && !d.mayBeFirst {
 		return cli.Nobody{Err: err}
 	}
 	return err

@@ -22,9 +22,9 @@ const (
 )
 
 func newDoctorCmd() *cobra.Command {
-	var d doctor
+	var f cli.Client
 	var wait time.Duration
-	cmd := &cobra.Command{
+	cmd := f.Command(&cobra.Command{
 		Use:   "doctor",
 		Short: "Say what is wrong, and what to do",
 		Long: `Say what is wrong with an installation, and what to do: what the generators find,
@@ -39,53 +39,48 @@ example before you restart it. docs/operate.md says what it cannot know.`,
   leaf doctor -s nats://10.0.0.5:4222 --json
   leaf doctor --wait && ssh a systemctl restart leaf       machine a may stop
   leaf doctor --wait=30m -s nats://a:4222,nats://b:4222`,
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if cmd.Flags().Changed("wait") {
-			return d.await(cmd, wait)
+	}, func(s *cli.Session, _ []string) error {
+		if wait > 0 {
+			return awaitRedundancy(s, wait)
 		}
-		if err := d.examineNATS(cmd); err != nil {
-			return err
-		}
-		return d.conclude(cmd)
-	}
+		d := doctor{timeout: s.Timeout}
+		d.examineNATS(s)
+		return d.conclude(s.Out, s.JSON)
+	})
 	fs := cmd.Flags()
 	cli.Number(fs, &wait, "wait", 0, 1, math.MaxInt64,
 		"wait until any one machine may stop, for at most this `TIME`: --wait=30m")
 	fs.Lookup("wait").NoOptDefVal = "5m0s"
-	d.Register(cmd)
-	d.OwnInboxes(fs)
+	f.OwnInboxes(fs)
 	return cmd
 }
 
-// await waits until any one machine may stop.
-func (d *doctor) await(cmd *cobra.Command, most time.Duration) error {
-	return d.Run(cmd, func(s *cli.Session) error {
-		shown := make(map[string]bool)
-		last, found, err := await(s.Context(), most, func(ctx context.Context) (look, error) {
-			ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-			defer cancel()
-			if s.NC.IsClosed() {
-				return look{}, errors.New("the connection to NATS was lost, and no server of --server answers")
-			}
-			return lookAround(ctx, s.Admin, s.JS), nil
-		}, func(found []finding) {
-			now := make(map[string]bool)
-			for _, f := range found {
-				if now[f.Found] = true; !shown[f.Found] {
-					fmt.Fprintf(cmd.ErrOrStderr(), "waiting: %v\n", f)
-				}
-			}
-			shown = now
-		})
-		switch {
-		case s.JSON:
-			err = errors.Join(err, printFindings(s.Out, found, true))
-		case err == nil:
-			fmt.Fprintln(s.Out, "any one machine may stop. Generators: "+cli.Safe(names(last.nodes)))
+// awaitRedundancy waits until any one machine may stop.
+func awaitRedundancy(s *cli.Session, most time.Duration) error {
+	shown := make(map[string]bool)
+	last, found, err := await(s.Context(), most, func(ctx context.Context) (look, error) {
+		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+		defer cancel()
+		if s.NC.IsClosed() {
+			return look{}, errors.New("the connection to NATS was lost, and no server of --server answers")
 		}
-		return err
+		return lookAround(ctx, s.Admin, s.JS), nil
+	}, func(found []finding) {
+		now := make(map[string]bool)
+		for _, f := range found {
+			if now[f.Found] = true; !shown[f.Found] {
+				fmt.Fprintf(s.Cmd.ErrOrStderr(), "waiting: %v\n", f)
+			}
+		}
+		shown = now
 	})
+	switch {
+	case s.JSON:
+		err = errors.Join(err, printFindings(s.Out, found, true))
+	case err == nil:
+		fmt.Fprintln(s.Out, "any one machine may stop. Generators: "+cli.Safe(names(last.nodes)))
+	}
+	return err
 }
 
 // await looks until any one machine may stop, and returns the last look, and what keeps them. report is called after

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
@@ -20,32 +18,18 @@ import (
 // fullPercent of what a stream may store is worth a warning.
 const fullPercent = 80
 
-// examineNATS runs the checks of NATS and of the generators. An error is one of usage: what is wrong elsewhere is a
-// finding. What follows from a JetStream that does not answer is left out.
-func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
-	ctx := cmd.Context()
-	if d.nc, err = d.Connect(cmd); err != nil {
-		if _, ok := errors.AsType[cli.UsageError](err); ok {
-			return err
-		}
-		_, d.nobody = errors.AsType[cli.Nobody](err)
-		d.add(failed("nats", err))
-		return nil
-	}
-	defer d.nc.Close()
-	js, err := d.JetStream(d.nc)
-	if err != nil {
-		return err
-	}
+// examineNATS runs the checks of NATS and of the generators. What follows from a JetStream that does not answer is left
+// out.
+func (d *doctor) examineNATS(s *cli.Session) {
+	ctx := s.Context()
 	d.examine(ctx, "nats", func(context.Context) (string, error) {
-		return fmt.Sprintf("%s runs nats-server %s", d.nc.ConnectedUrlRedacted(), d.nc.ConnectedServerVersion()),
-			installation.CheckServer(d.nc)
+		return fmt.Sprintf("%s runs nats-server %s", s.NC.ConnectedUrlRedacted(), s.NC.ConnectedServerVersion()),
+			installation.CheckServer(s.NC)
 	})
-	d.examine(ctx, "permissions", d.permissions)
-	looking, cancel := context.WithTimeout(ctx, d.Timeout)
-	d.look = lookAround(looking, admin.NewClient(d.nc, admin.Timeout(d.Timeout)), js)
+	d.examine(ctx, "permissions", func(ctx context.Context) (string, error) { return d.permissions(ctx, s) })
+	looking, cancel := context.WithTimeout(ctx, d.timeout)
+	d.look = lookAround(looking, s.Admin, s.JS)
 	cancel()
-	d.nobody = len(d.look.nodes) == 0 && d.look.err == nil && !d.mayBeFirst
 	silence := d.look.streams[0].err
 	if silence != nil {
 		f := jetStreamFinding(silence)
@@ -53,7 +37,7 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 		d.add(f)
 	} else {
 		d.examine(ctx, "installation", func(ctx context.Context) (string, error) {
-			return d.installation(ctx, kvstore.Config{Conn: d.nc, JS: js})
+			return d.installation(ctx, kvstore.Config{Conn: s.NC, JS: s.JS})
 		})
 		d.examine(ctx, "streams", d.streams)
 	}
@@ -70,7 +54,6 @@ func (d *doctor) examineNATS(cmd *cobra.Command) (err error) {
 		}
 		return cmp.Or(names(d.look.nodes), "none runs"), nil
 	})
-	return nil
 }
 
 // installation reads the record of the installation.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/leafbus/leafbus/internal/cli"
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
@@ -18,18 +19,18 @@ const nowhere = "leaf_doctor"
 
 // permissions checks whether this user of NATS may do what a generator does. It publishes only what nobody takes:
 // requests that are not valid, and messages to streams with a condition that never holds.
-func (d *doctor) permissions(ctx context.Context) (string, error) {
-	r := rights{ctx: ctx, nc: d.nc}
+func (d *doctor) permissions(ctx context.Context, s *cli.Session) (string, error) {
+	r := rights{ctx: ctx, nc: s.NC}
 	for _, subject := range []string{
 		wire.SubjectSegment + "." + nowhere, wire.SubjectSnowflake, wire.SubjectDecode, wire.SubjectClock,
 		"leaf.admin." + nowhere, "leaf.internal." + nowhere, "$SRV.PING." + nowhere, "$SRV.INFO." + nowhere,
-		"$SRV.STATS." + nowhere, d.nc.NewInbox(),
+		"$SRV.STATS." + nowhere, s.NC.NewInbox(),
 	} {
 		r.need("subscribe to "+subject, subject, r.subscribe)
 	}
 	api, kv := "$JS.API.", ""
-	if d.JSDomain != "" {
-		api = "$JS." + d.JSDomain + ".API."
+	if domain := s.JS.Options().Domain; domain != "" {
+		api = "$JS." + domain + ".API."
 		kv = api // nats.go sends the writes of a domain's buckets there
 	}
 	for _, subject := range []string{
@@ -60,7 +61,7 @@ func (d *doctor) permissions(ctx context.Context) (string, error) {
 			Found: "a generator of this user fails, because it may not " + strings.Join(r.lacks, ", "),
 			Fix:   "run leaf doctor as the user of the generators, and give that user these permissions (SECURITY.md)"})
 	}
-	if prefix := d.InboxPrefix; prefix != "" && !strings.HasPrefix(prefix+".", wire.SubjectInbox+".") {
+	if prefix := s.NC.Opts.InboxPrefix; !strings.HasPrefix(prefix+".", wire.SubjectInbox+".") {
 		d.add(finding{Check: "permissions", State: stateWarning,
 			Found: "with --inbox-prefix generators get the keys of opaque tags below " + prefix + ", where callers may read",
 			Fix:   "start them without --inbox-prefix"})

@@ -19,7 +19,7 @@ import (
 // checkOnly looks at what a start needs, starts nothing, and prints what it found as leaf doctor does.
 func (s *serving) checkOnly() (err error) {
 	ctx := s.cmd.Context()
-	d := doctor{mayBeFirst: true, Client: cli.Client{Conn: s.conn}}
+	d := doctor{mayBeFirst: true, timeout: s.conn.Timeout}
 	defer func() { err = errors.Join(err, s.close()) }()
 	d.examine(ctx, "ports", func(ctx context.Context) (string, error) {
 		return "the addresses of NATS and HTTP can be used", s.takePorts(ctx)
@@ -34,8 +34,9 @@ func (s *serving) checkOnly() (err error) {
 		return err
 	}
 	if !s.embed { // else the generator brings its own NATS
-		if err := d.examineNATS(s.cmd); err != nil {
-			return err
+		asker := cli.Client{Conn: s.conn}
+		if err := asker.Run(s.cmd, func(s *cli.Session) error { d.examineNATS(s); return nil }); err != nil {
+			d.add(failed("nats", err))
 		}
 	}
 	d.examine(ctx, "folder", func(context.Context) (string, error) { return s.checkFolder(d.have.ID) })
@@ -50,7 +51,7 @@ func (s *serving) checkOnly() (err error) {
 			return s.zookeeper.examine(ctx, d.have, s.log)
 		})
 	}
-	return d.conclude(s.cmd)
+	return d.conclude(s.cmd.OutOrStdout(), false)
 }
 
 // checkFolder checks the data folder. It writes and removes a file of 1 MiB there, unless a generator uses it.

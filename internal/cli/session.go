@@ -44,19 +44,14 @@ type Client struct {
 	JSON bool
 }
 
-// Register adds the flags to a command.
-func (f *Client) Register(cmd *cobra.Command) {
-	jsonFlag(cmd, &f.JSON)
-	f.RegisterClient(cmd.Flags())
-}
-
 func jsonFlag(cmd *cobra.Command, asJSON *bool) {
 	Settings(cmd.Flags(), GroupCommand, func(fs *pflag.FlagSet) { fs.BoolVar(asJSON, "json", false, "write JSON") })
 }
 
 // Command completes cmd with the flags, and with a run that is connected.
 func (f *Client) Command(cmd *cobra.Command, run func(s *Session, args []string) error) *cobra.Command {
-	f.Register(cmd)
+	jsonFlag(cmd, &f.JSON)
+	f.RegisterClient(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return f.Run(cmd, func(s *Session) error { return run(s, args) })
 	}
@@ -71,7 +66,7 @@ func Local(cmd *cobra.Command, run func(s *Session, args []string) error) *cobra
 	return cmd
 }
 
-// Run connects, and calls do. The session ends at once when NATS denies a request for generators: it answers none.
+// Run connects, and calls do.
 func (f *Client) Run(cmd *cobra.Command, do func(*Session) error) error {
 	nc, err := f.Connect(cmd)
 	if err != nil {
@@ -82,16 +77,6 @@ func (f *Client) Run(cmd *cobra.Command, do func(*Session) error) error {
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(cmd.Context())
-	defer end(nil)
-	report := nc.ErrorHandler()
-	nc.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
-		if subject, ok := wire.DeniedPublication(err); ok && strings.HasPrefix(subject, "leaf.") {
-			end(fmt.Errorf("this user of NATS may not publish to %s: %w", subject, nats.ErrPermissionViolation))
-		}
-		report(nc, sub, err)
-	})
-	cmd.SetContext(ctx)
 	s := &Session{Cmd: cmd, NC: nc, JS: js, Admin: admin.NewClient(nc, admin.Timeout(f.Timeout)), JSON: f.JSON,
 		Timeout: f.Timeout}
 	return s.run(func() error { return s.Failed(do(s)) })
@@ -109,8 +94,18 @@ func (s *Session) run(do func() error) error {
 // Context ends when the command is interrupted, or when NATS denies a request.
 func (s *Session) Context() context.Context { return s.Cmd.Context() }
 
-// IDs returns a client that gets IDs.
+// IDs returns a client that gets IDs. From then on the session's context ends as soon as NATS denies a request, because
+// NATS does not answer that.
 func (s *Session) IDs(opts ...bus.Option) *bus.Client {
+	ctx, end := context.WithCancelCause(s.Context())
+	report := s.NC.ErrorHandler()
+	s.NC.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
+		if subject, ok := wire.DeniedPublication(err); ok && strings.HasPrefix(subject, "leaf.") {
+			end(fmt.Errorf("this user of NATS may not publish to %s: %w", subject, nats.ErrPermissionViolation))
+		}
+		report(nc, sub, err)
+	})
+	s.Cmd.SetContext(ctx)
 	return bus.NewClient(s.NC, append(opts, bus.Timeout(s.Timeout))...)
 }
 
