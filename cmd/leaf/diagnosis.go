@@ -57,11 +57,10 @@ type diagnosis struct {
 //	  look          doctorlook.go: streams; doctornats.go: generators
 //	conclude      prints
 type doctor struct {
-	timeout    time.Duration        // of each check
-	look       look                 // at generators and streams
-	have       kvstore.Installation // its record; without an ID there is none, or it cannot be read
-	mayBeFirst bool                 // no generator need run
-	findings   []finding
+	timeout  time.Duration        // of each check
+	look     look                 // at generators and streams
+	have     kvstore.Installation // its record; without an ID there is none, or it cannot be read
+	findings []finding
 }
 
 // examine runs one check. It returns what is well, or an error. What it adds itself is a finding instead.
@@ -106,11 +105,7 @@ func (d *doctor) conclude(w io.Writer, asJSON bool) error {
 	if problems == 0 || err != nil {
 		return err
 	}
-	err = fmt.Errorf("%s found; the lines above say what to do", cli.Counted(problems, "problem"))
-	if len(d.look.nodes) == 0 && d.look.err == nil && !d.mayBeFirst {
-		return cli.Nobody{Err: err}
-	}
-	return err
+	return fmt.Errorf("%s found; the lines above say what to do", cli.Counted(problems, "problem"))
 }
 
 // printFindings writes findings, the worst first.

@@ -45,7 +45,12 @@ example before you restart it. docs/operate.md says what it cannot know.`,
 		}
 		d := doctor{timeout: s.Timeout}
 		d.examineNATS(s)
-		return d.conclude(s.Out, s.JSON)
+		d.examineGenerators(s)
+		err := d.conclude(s.Out, s.JSON)
+		if err != nil && len(d.look.nodes) == 0 && d.look.err == nil {
+			err = cli.Nobody{Err: err}
+		}
+		return err
 	})
 	fs := cmd.Flags()
 	cli.Number(fs, &wait, "wait", 0, 1, math.MaxInt64,

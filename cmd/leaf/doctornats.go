@@ -18,8 +18,7 @@ import (
 // fullPercent of what a stream may store is worth a warning.
 const fullPercent = 80
 
-// examineNATS runs the checks of NATS and of the generators. What follows from a JetStream that does not answer is left
-// out.
+// examineNATS runs the checks of NATS. What follows from a JetStream that does not answer is left out.
 func (d *doctor) examineNATS(s *cli.Session) {
 	ctx := s.Context()
 	d.examine(ctx, "nats", func(context.Context) (string, error) {
@@ -30,20 +29,23 @@ func (d *doctor) examineNATS(s *cli.Session) {
 	looking, cancel := context.WithTimeout(ctx, d.timeout)
 	d.look = lookAround(looking, s.Admin, s.JS)
 	cancel()
-	silence := d.look.streams[0].err
-	if silence != nil {
+	if silence := d.look.streams[0].err; silence != nil {
 		f := jetStreamFinding(silence)
 		f.Check = "jetstream"
 		d.add(f)
-	} else {
-		d.examine(ctx, "installation", func(ctx context.Context) (string, error) {
-			return d.installation(ctx, kvstore.Config{Conn: s.NC, JS: s.JS})
-		})
-		d.examine(ctx, "streams", d.streams)
+		return
 	}
-	d.examine(ctx, "generators", func(context.Context) (string, error) {
+	d.examine(ctx, "installation", func(ctx context.Context) (string, error) {
+		return d.installation(ctx, kvstore.Config{Conn: s.NC, JS: s.JS})
+	})
+	d.examine(ctx, "streams", d.streams)
+}
+
+// examineGenerators adds what the generators find, and what is wrong with the replicas.
+func (d *doctor) examineGenerators(s *cli.Session) {
+	d.examine(s.Context(), "generators", func(context.Context) (string, error) {
 		for _, f := range d.look.findings(look{}) {
-			if f.State != "" && (len(d.look.nodes) > 0 || !d.mayBeFirst) && (silence == nil || f.Check != "streams") {
+			if f.State != "" && (f.Check != "streams" || d.look.streams[0].err == nil) {
 				d.add(f)
 			}
 		}

@@ -19,7 +19,7 @@ import (
 // checkOnly looks at what a start needs, starts nothing, and prints what it found as leaf doctor does.
 func (s *serving) checkOnly() (err error) {
 	ctx := s.cmd.Context()
-	d := doctor{mayBeFirst: true, timeout: s.conn.Timeout}
+	d := doctor{timeout: s.conn.Timeout}
 	defer func() { err = errors.Join(err, s.close()) }()
 	d.examine(ctx, "ports", func(ctx context.Context) (string, error) {
 		return "the addresses of NATS and HTTP can be used", s.takePorts(ctx)

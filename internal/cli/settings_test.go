@@ -96,7 +96,7 @@ func TestVariables(t *testing.T) {
 		warning string
 	}{
 		"none":                      {},
-		"settings":                  {env: []string{"LEAF_SERVER=x", "LEAF_MAX_BATCH=5", "LEAF_CONFIG="}},
+		"settings":                  {env: []string{"LEAF_SERVER=x", "LEAF_MAX_BATCH=1", "LEAF_CONFIG="}},
 		"of another command":        {env: []string{"LEAF_ELSEWHERE=true"}},
 		"an argument":               {env: []string{"LEAF_MAX_ID=5"}, warning: "LEAF_MAX_ID"},
 		"unknown":                   {env: []string{"LEAF_TAGS=5", "LEAF_DATADIR=secret"}, warning: "LEAF_DATADIR, LEAF_TAGS"},
