@@ -66,6 +66,10 @@ func (g *fakeGenerator) Readiness() admin.Readiness   { return g.readiness }
 func (g *fakeGenerator) Wanted(k generator.Kind) bool { return g.wanted[k] }
 func (g *fakeGenerator) State() admin.State           { return admin.State{Node: "test", Readiness: g.readiness} }
 
+func (g *fakeGenerator) Buffers(context.Context, admin.BuffersRequest) (admin.BuffersPage, error) {
+	return admin.BuffersPage{}, nil
+}
+
 // serve returns a server on g. Its bus is unavailable, unless change sets another Conn.
 func serve(t testing.TB, g Generator, change ...func(*Config)) *Server {
 	t.Helper()

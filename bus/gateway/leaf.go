@@ -2,9 +2,7 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"errors"
 	"html/template"
 	"net/http"
 	"strconv"
@@ -89,27 +87,19 @@ func serveLeaf(ask func(ctx context.Context, after string) leafPage) http.Handle
 // cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next ID, the first ID
 // after it, and its step.
 func (v *views) cachePage(ctx context.Context, after string) leafPage {
-	held, err := v.c.Buffers(ctx, admin.PageRequest{After: after, Limit: leafRows})
-	page := leafPage{Title: "Leaf: cache", Head: []string{
+	held, err := v.g.Buffers(ctx, admin.BuffersRequest{PageRequest: admin.PageRequest{After: after, Limit: leafRows}})
+	page := leafPage{Title: "Leaf: cache", Next: held.Next, err: err, Head: []string{
 		"name", "init", "next", "pos", "value0", "max0", "step0", "value1", "max1", "step1"}}
-	own := v.g.State().Node
-	page.err = cmp.Or(err, errors.New("this generator does not answer over NATS"))
-	for _, of := range held {
-		if of.Node != own {
-			continue
-		}
-		page.err, page.Next = nil, of.Next
-		for _, b := range of.Buffers {
-			row := []any{b.Tag, b.State != "loading", len(b.Segments) > 1, 0}
-			for i := range 2 {
-				var value, end, step int64
-				if i < len(b.Segments) {
-					value, end, step = int64(b.Segments[i].Next), int64(b.Segments[i].Last)+1, b.Step
-				}
-				row = append(row, value, end, step)
+	for _, b := range held.Buffers {
+		row := []any{b.Tag, b.State != "loading", len(b.Segments) > 1, 0}
+		for i := range 2 {
+			var value, end, step int64
+			if i < len(b.Segments) {
+				value, end, step = int64(b.Segments[i].Next), int64(b.Segments[i].Last)+1, b.Step
 			}
-			page.Rows = append(page.Rows, row)
+			row = append(row, value, end, step)
 		}
+		page.Rows = append(page.Rows, row)
 	}
 	return page
 }

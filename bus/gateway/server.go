@@ -62,6 +62,7 @@ type Generator interface {
 	Readiness() admin.Readiness
 	Wanted(kind generator.Kind) bool
 	State() admin.State
+	Buffers(ctx context.Context, req admin.BuffersRequest) (admin.BuffersPage, error)
 }
 
 // Config says how a [Server] works. The fields up to Log are needed.

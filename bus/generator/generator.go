@@ -219,5 +219,10 @@ func (g *Generator) Wanted(kind Kind) bool {
 // State returns the generator's state.
 func (g *Generator) State() admin.State { return g.state.whole() }
 
+// Buffers returns a page of what the generator has in memory, as leaf.admin.buffers does.
+func (g *Generator) Buffers(ctx context.Context, req admin.BuffersRequest) (admin.BuffersPage, error) {
+	return g.state.buffers(ctx, req)
+}
+
 // Readiness says whether the generator has all that its configuration names.
 func (g *Generator) Readiness() admin.Readiness { return g.state.readiness() }
