@@ -158,27 +158,14 @@ func (c *Client) States(ctx context.Context) ([]State, error) {
 	return states, err
 }
 
-// Buffers asks all generators for a page of what they hold in memory. It returns the pages that came,
-// sorted by node, and joins the errors of the answers that are errors or cannot be read. It takes as
-// long as States.
+// Buffers asks all generators for a page of what they hold in memory, or of the named tags. It returns the pages that
+// came, sorted by node, and joins the errors of the answers that are errors or cannot be read. It takes as long as
+// States.
 //
 // Each generator has its own tags, so each page has its own Next. The pages are complete up to the
 // smallest Next that is not empty: make that the After of the next request. Tags above it come again
 // there. If no page has a Next, the pages have all tags.
-func (c *Client) Buffers(ctx context.Context, req PageRequest) ([]BuffersPage, error) {
-	return c.buffers(ctx, BuffersRequest{PageRequest: req})
-}
-
-// BuffersOf asks all generators for what they hold of the named tags, at most 100. Its pages are complete. Else it is
-// like Buffers.
-func (c *Client) BuffersOf(ctx context.Context, tags ...string) ([]BuffersPage, error) {
-	if len(tags) == 0 {
-		return nil, nil
-	}
-	return c.buffers(ctx, BuffersRequest{Tags: tags})
-}
-
-func (c *Client) buffers(ctx context.Context, req BuffersRequest) ([]BuffersPage, error) {
+func (c *Client) Buffers(ctx context.Context, req BuffersRequest) ([]BuffersPage, error) {
 	pages, err := callAll[BuffersPage](ctx, c, SubjectBuffers, req)
 	slices.SortFunc(pages, func(x, y BuffersPage) int { return strings.Compare(x.Node, y.Node) })
 	return pages, err

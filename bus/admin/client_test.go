@@ -158,7 +158,7 @@ func TestCallsWithoutDeadline(t *testing.T) {
 	for name, call := range map[string]func(context.Context) error{
 		"DeleteTag": func(ctx context.Context) error { _, err := c.DeleteTag(ctx, "order"); return err },
 		"States":    func(ctx context.Context) error { _, err := c.States(ctx); return err },
-		"Buffers":   func(ctx context.Context) error { _, err := c.Buffers(ctx, admin.PageRequest{}); return err },
+		"Buffers":   func(ctx context.Context) error { _, err := c.Buffers(ctx, admin.BuffersRequest{}); return err },
 	} {
 		all.Go(func() {
 			if err := call(t.Context()); !errors.Is(err, context.DeadlineExceeded) {

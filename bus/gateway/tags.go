@@ -78,7 +78,10 @@ func (t *tagsView) addBuffers(ctx context.Context, c *admin.Client) {
 		names[i], t.Tags[i].Buffers = t.Tags[i].Tag, []nodeBuffer{}
 		at[names[i]] = &t.Tags[i]
 	}
-	held, err := c.BuffersOf(ctx, names...)
+	if len(names) == 0 {
+		return
+	}
+	held, err := c.Buffers(ctx, admin.BuffersRequest{Tags: names})
 	t.addProblem(err)
 	for _, page := range held {
 		for _, b := range page.Buffers {

@@ -44,7 +44,7 @@ func TestDrillGapOfAStop(t *testing.T) {
 				tag, err := admin.NewClient(nc).Tag(t.Context(), "order")
 				kit.Must(t, err)
 				is := int64(tag.MaxID) - 1 - handed.Load()
-				pages, err := admin.NewClient(nc).BuffersOf(t.Context(), "order")
+				pages, err := admin.NewClient(nc).Buffers(t.Context(), admin.BuffersRequest{Tags: []string{"order"}})
 				kit.Must(t, err)
 				for _, p := range pages {
 					for _, b := range p.Buffers {

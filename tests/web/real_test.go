@@ -19,7 +19,7 @@ import (
 // positions.
 func inMemory(t *testing.T, c *admin.Client) (text string, segments int, position int64) {
 	t.Helper()
-	pages, err := c.BuffersOf(t.Context(), "order")
+	pages, err := c.Buffers(t.Context(), admin.BuffersRequest{Tags: []string{"order"}})
 	kit.Must(t, err)
 	slices.SortFunc(pages, func(a, b admin.BuffersPage) int { return strings.Compare(a.Node, b.Node) })
 	found := []any{}
