@@ -38,6 +38,16 @@ var refusals = []bus.Reason{
 	generator.Canceled,
 }
 
+// result says whether a refusal is the caller's mistake or an operator's will, or a failure of the installation.
+func result(reason bus.Reason) string {
+	switch reason {
+	case bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.Exists, bus.Conflict, bus.BatchTooLarge, bus.Paused,
+		bus.QuotaExceeded:
+		return "refused"
+	}
+	return "failed"
+}
+
 // Metrics are what a generator measures for Prometheus. It is the generator's
 // [generator.Observer]. How many series there are does not depend on the number of tags: those
 // of single tags are of the busiest ones.
@@ -69,7 +79,8 @@ func NewMetrics() *Metrics {
 		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
 	m.requests = counters("leaf_requests_total",
-		"Requests that were answered, by outcome: ok, or the reason of the error.", "face", "kind", "outcome")
+		"Requests that were answered, by outcome: ok, or the reason of the error. result is ok, refused (the caller's "+
+			"mistake, or an operator's will) or failed.", "face", "kind", "result", "outcome")
 	ids := counters("leaf_ids_total", "IDs that were handed out.", "face", "kind")
 	waits := counters("leaf_waits_total",
 		"Requests that had to wait, for a segment, for time, or for the write of a strict tag.", "face", "kind")
@@ -90,15 +101,15 @@ func NewMetrics() *Metrics {
 			t, k := generator.Transport(transport).String(), generator.Kind(kind).String()
 			if generator.Kind(kind) == generator.AdminKind {
 				if generator.Transport(transport) == generator.NATS { // administration needs the bus
-					m.answered[transport][kind] = answered{ok: m.requests.WithLabelValues(t, k, "ok"),
+					m.answered[transport][kind] = answered{ok: m.requests.WithLabelValues(t, k, "ok", "ok"),
 						took: took.WithLabelValues(t, k)}
 				}
 				continue
 			}
-			m.answered[transport][kind] = answered{m.requests.WithLabelValues(t, k, "ok"), ids.WithLabelValues(t, k),
+			m.answered[transport][kind] = answered{m.requests.WithLabelValues(t, k, "ok", "ok"), ids.WithLabelValues(t, k),
 				waits.WithLabelValues(t, k), took.WithLabelValues(t, k)}
 			for _, reason := range refusals {
-				m.requests.WithLabelValues(t, k, string(reason))
+				m.requests.WithLabelValues(t, k, result(reason), string(reason))
 			}
 		}
 	}
@@ -121,7 +132,7 @@ func (m *Metrics) Answered(a generator.Answer) {
 		counts.waits.Inc()
 	}
 	if a.Reason != "" {
-		m.requests.WithLabelValues(a.Transport.String(), a.Kind.String(), string(a.Reason)).Inc()
+		m.requests.WithLabelValues(a.Transport.String(), a.Kind.String(), result(a.Reason), string(a.Reason)).Inc()
 		return
 	}
 	counts.ok.Inc()

@@ -57,10 +57,10 @@ func TestMetrics(t *testing.T) {
 	m.Regressed(allocator.Regressed{Action: allocator.Dropped})
 	lines := metrics(t, s)
 	for _, line := range []string{
-		`leaf_requests_total{face="nats",kind="segment",outcome="ok"} 2`,
-		`leaf_requests_total{face="http",kind="snowflake",outcome="no_worker_id"} 1`,
-		`leaf_requests_total{face="http",kind="segment",outcome="ok"} 0`,
-		`leaf_requests_total{face="nats",kind="admin",outcome="ok"} 1`,
+		`leaf_requests_total{face="nats",kind="segment",outcome="ok",result="ok"} 2`,
+		`leaf_requests_total{face="http",kind="snowflake",outcome="no_worker_id",result="failed"} 1`,
+		`leaf_requests_total{face="http",kind="segment",outcome="ok",result="ok"} 0`,
+		`leaf_requests_total{face="nats",kind="admin",outcome="ok",result="ok"} 1`,
 		`leaf_ids_total{face="nats",kind="segment"} 7`,
 		`leaf_waits_total{face="nats",kind="segment"} 1`,
 		`leaf_request_duration_seconds_bucket{face="nats",kind="segment",le="5e-06"} 1`,
@@ -77,7 +77,7 @@ func TestMetrics(t *testing.T) {
 		`leaf_events_queued 4`, `leaf_events_dropped_total 2`,
 		`leaf_tag_buffered_ids{tag="a.b"} 8`, `leaf_tag_ids_total{tag="a.b"} 100`, `leaf_tag_ids_total{tag="invoice"} 70`, `leaf_tag_step_ids{tag="a.b"} 2000`,
 		`leaf_tag_lasts_seconds{tag="a.b"} 12.5`,
-		`leaf_requests_total{face="nats",kind="segment",outcome="paused"} 0`, `leaf_requests_total{face="http",kind="segment",outcome="quota_exceeded"} 0`,
+		`leaf_requests_total{face="nats",kind="segment",outcome="paused",result="refused"} 0`, `leaf_requests_total{face="http",kind="segment",outcome="quota_exceeded",result="refused"} 0`,
 	} {
 		if !slices.Contains(lines, line) {
 			t.Errorf("there is no %s", line)

@@ -97,6 +97,8 @@ var mutations = []mutation{
 		"host == \"localhost\" || strings.HasSuffix", "strings.Contains(host, \"localhost\") || strings.HasSuffix"}}},
 
 	// What operators see.
+	{name: "a failure counts as the caller's mistake", by: "TestMetrics", edits: []edit{{"metrics.go",
+		"	return \"failed\"\n", "	return \"refused\"\n"}}},
 	{name: "IDs that a peer reserves count twice", by: "TestMetricsOfStrictTags", edits: []edit{{"metrics.go",
 		"	if c.PassedTo == \"\" {", "	if true {"}}},
 	{name: "a record that cannot be served is not shown", by: "TestUnservedTags", edits: []edit{{"tags.go",
