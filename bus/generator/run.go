@@ -26,10 +26,9 @@ func (g *Generator) Run(ctx context.Context) error {
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
 	r.events = background(g.outbox.Run)
-	r.lost = background((&lostAlerts{base: g.base}).run)
-	r.checks = background(g.checks.run)
-	r.away = background(func(ctx context.Context) { g.learner.run(ctx, connected) })
-	r.segments, r.snowflakes = background(g.segments.queue.run), background(g.snowflakes.queue.run)
+	r.looks = background((&lostAlerts{base: g.base}).run, g.checks.run,
+		func(ctx context.Context) { g.learner.run(ctx, connected) })
+	r.queues = background(g.segments.queue.run, g.snowflakes.queue.run)
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
 		r.work = background(g.preparation.run)
@@ -42,10 +41,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, lost, checks, away, segments, snowflakes, work, flakes stopper
-	leaf                                                           micro.Service // nil: not added yet
-	endLife                                                        context.CancelFunc
-	closed                                                         <-chan nats.Status
+	events, looks, queues, work, flakes stopper
+	leaf                                micro.Service // nil: not added yet
+	endLife                             context.CancelFunc
+	closed                              <-chan nats.Status
 }
 
 // listen subscribes to what the other generators send. It comes before anything is served,
@@ -106,11 +105,9 @@ func (g *Generator) stop(r *run, why error) {
 	}
 
 	// Refuse the requests that still wait.
-	r.lost.stop()
-	r.checks.stop()
 	r.work.stop()
 	r.flakes.stop()
-	r.away.stop()
+	r.looks.stop()
 	g.group.away.end()
 	r.endLife()
 	g.requests.close()
@@ -126,8 +123,7 @@ func (g *Generator) stop(r *run, why error) {
 	if err := g.cfg.Conn.Drain(); err == nil {
 		<-r.closed
 	}
-	r.segments.stop()
-	r.snowflakes.stop()
+	r.queues.stop()
 	if err := g.flakes.Close(); err != nil {
 		g.log.Warn("the file of the worker cannot be written: the next start waits until the clock has passed the "+
 			"time that the file reserves", "error", err)

@@ -86,24 +86,23 @@ func signal(c chan<- struct{}) {
 // stopper stops what runs in the background, and waits until it has ended. The zero value
 // stops nothing.
 type stopper struct {
-	cancel context.CancelFunc
-	done   <-chan struct{}
+	cancel  context.CancelFunc
+	running *sync.WaitGroup
 }
 
-// background runs f until it is stopped.
-func background(f func(context.Context)) stopper {
+// background runs some functions until they are stopped.
+func background(fs ...func(context.Context)) stopper {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(ctx)
-	}()
-	return stopper{cancel, done}
+	s := stopper{cancel, new(sync.WaitGroup)}
+	for _, f := range fs {
+		s.running.Go(func() { f(ctx) })
+	}
+	return s
 }
 
 func (s stopper) stop() {
 	if s.cancel != nil {
 		s.cancel()
-		<-s.done
+		s.running.Wait()
 	}
 }
