@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,9 +20,15 @@ func TestReadiness(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	var open atomic.Bool
+	var open, full atomic.Bool
 	records := memory(t, "order")
 	g := start(t, s, "a", records, func(c *generator.Config) {
+		c.NATSErr = func() error {
+			if full.Load() {
+				return errors.New("the disk is full")
+			}
+			return nil
+		}
 		c.Open = func(context.Context) error {
 			if !open.Load() {
 				return errors.New("unreachable")
@@ -62,7 +69,13 @@ func TestReadiness(t *testing.T) {
 	if over, _ := state(t, nc, "a"); over.Ready || !over.Segment || over.Reasons["store"] != "unplugged" {
 		t.Errorf("over the bus it is %+v", over.Readiness)
 	}
+	full.Store(true)
+	want(true, true, "nats store", "the disk is full", "unplugged")
+	testkit.Eventually(t, "the alert", func() bool {
+		return slices.ContainsFunc(g.State().Findings, func(f admin.Finding) bool { return f.Kind == "nats.degraded" })
+	})
 	records.SetErr(nil)
+	full.Store(false)
 	if err := g.stop(); err != nil {
 		t.Fatal(err)
 	}
