@@ -1,13 +1,11 @@
 package generator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -94,48 +92,6 @@ func (s *service) close() {
 // reopen forgets the requests that have come, because their callers have given up, and begins to take new ones.
 func (s *service) reopen() (err error) {
 	s.queue.do(func() { err = s.queue.again() })
-	return err
-}
-
-// able says why the service must not be asked; nil: it may be.
-func (s *service) able() error {
-	if s.moving() {
-		return errMoving
-	}
-	return cmp.Or(s.subscriptions.err(), s.healthy())
-}
-
-// canServe reports whether the service can answer with IDs.
-func (s *service) canServe() bool { return !s.phase.draining.Load() && s.able() == nil }
-
-// stepAside leaves or enters the queue group, as this generator and its peers can serve.
-//
-// It leaves only if a peer has reported that it can serve, later than this generator became unable
-// to. If two become unable at the same time, both stay.
-func (s *service) stepAside(now time.Time) error {
-	why := s.able()
-	changed := s.health.note(now, why == nil)
-	if changed && why != nil {
-		time.AfterFunc(leaveAfter, func() { signal(s.group.peerChanged) })
-	}
-	since, bad := s.health.bad(now)
-	aside := bad && s.group.anyPeer(now, since, s.offers)
-	var err error
-	switch {
-	case aside && s.discovery != nil && s.link.hears():
-		s.cfg.Log.Warn("leaving the queue group, because another generator can serve", "service", s.name, "reason", why)
-		s.health.left = true
-		s.close()
-	case !aside && s.discovery == nil:
-		err = s.open()
-		s.health.left = false
-		if err == nil && s.phase.serving.Load() {
-			s.cfg.Log.Info("entered the queue group", "service", s.name)
-		}
-	}
-	if s.aside.Swap(aside) != aside || changed {
-		s.heartbeats.now() // a peer that stops waits for it, so it comes after the subscriptions
-	}
 	return err
 }
 

@@ -1,7 +1,6 @@
 package generator
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,8 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
-	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -89,33 +86,6 @@ func (f *flakes) notJoined() error {
 		return fmt.Errorf("%w: %w: %v", snowflake.ErrNoWorker, errNotJoined, *why)
 	}
 	return fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errNotJoined)
-}
-
-// newSnowflakes returns the service leaf-snowflake: it answers leaf.snowflake.
-func newSnowflakes(c *common) *service {
-	s := &service{
-		common: c, name: wire.ServiceSnowflake, kind: SnowflakeKind,
-		description: "IDs of a time, a worker and a sequence number",
-		request: func(_ string, n int64) ([]bus.Range, *allocator.Later, error) {
-			if why := c.flakes.noWorker(); why != nil {
-				return nil, nil, why
-			}
-			ranges, w, err := c.flakes.Request(nil, n)
-			if w == nil {
-				return ranges, nil, err
-			}
-			return nil, &w.Later, nil
-		},
-		healthy: func() error {
-			if c.group.away.isShut(gateSnowflakes, time.Now()) {
-				return errUnchecked
-			}
-			return cmp.Or(c.flakes.noWorker(), c.flakes.State().Err)
-		},
-		starting: fmt.Errorf("%w: %w", snowflake.ErrNoWorker, errStarting),
-		offers:   func(b heartbeat) bool { return b.Snowflake },
-	}
-	return s.enqueue(micro.EndpointStats{Name: "snowflake", Subject: wire.SubjectSnowflake})
 }
 
 // joinedRegistry is a registry that is not asked before the generator has joined its
