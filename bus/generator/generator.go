@@ -87,13 +87,13 @@ func New(cfg Config) *Generator {
 	b.link = &link{cfg.Conn, cfg.Log, b.group.away, &g.tasks}
 	b.heartbeats = &heartbeats{base: b, spreading: g.spreading, changed: make(chan struct{}, 1)}
 	b.membership = &membership{base: b, joined: make(chan struct{})}
-	g.subscriptions = &subscriptions{base: b}
+	counts, borrower := &counts{base: b}, &borrower{base: b}
+	g.subscriptions = &subscriptions{base: b, overloaded: counts.overloaded}
 	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log)
 	g.findings = newFindings(cfg.Node, g.outbox.Publish)
 	g.flakes, g.exchange.findings = newFlakes(b, g.findings), g.findings
 
 	// Serving.
-	counts, borrower := &counts{base: b}, &borrower{base: b}
 	g.concealer = newConcealer(cfg.Keys, cfg.Conn, counts.overloaded)
 	b.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,

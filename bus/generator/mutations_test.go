@@ -49,6 +49,9 @@ func TestMutations(t *testing.T) {
 		{"a generator that lost a subscription is ready", "TestRefusedSubscriptionLater", []edit{{"state.go",
 			"	return s.subscriptions.err()\n", "	return nil\n"}}},
 
+		{"requests that nats.go drops do not count", "TestRefusedSubscriptionLater", []edit{{"subscriptions.go",
+			"			s.overloaded()\n", ""}}},
+
 		// The queue group.
 		{"a lost connection leaves a member that nobody reads", "TestQueueLeavesWhileTheConnectionIsLost", []edit{{"queue.go",
 			"q.conn.Stats().Reconnects != q.reconnects {", "false {"}}},

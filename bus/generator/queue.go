@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// mostQueued bounds the requests of a service that wait. Beyond it nats.go drops requests, and counts them.
+	// mostQueued bounds the requests of a service that wait. Beyond it nats.go drops requests, and reports that.
 	mostQueued = 65_536
 	// lookAfter is after how many requests, and peekEvery after how long, a busy queue looks at its valve.
 	lookAfter = 64
@@ -49,7 +49,6 @@ type queue struct {
 	joined    bool                 // the service takes part, or does again when the valve opens
 	subs      []*nats.Subscription // none: it does not take part, or the valve is shut
 	valve     valve
-	dropped   int // requests that nats.go has dropped of subs
 	// leaving are subscriptions that drain. If the connection is lost meanwhile, nats.go subscribes them again, and
 	// forgets them at their end without a word to the server. Then the server gives them requests that nobody reads.
 	leaving    []*nats.Subscription
@@ -134,15 +133,6 @@ func (q *queue) look(now time.Time) {
 	if !q.joined {
 		return
 	}
-	dropped := 0
-	for _, sub := range q.subs {
-		n, _ := sub.Dropped() // an error says that it has ended
-		dropped += n
-	}
-	if dropped > q.dropped {
-		q.overloaded()
-	}
-	q.dropped = dropped
 	if q.valve.shut && len(q.leaving) > 0 { // NATS still passes on what it took before
 		if len(q.requests) > dropAbove*q.valve.limit {
 			q.unsubscribe()
@@ -214,7 +204,6 @@ func (q *queue) again() error {
 
 // subscribe subscribes to the subjects of all endpoints.
 func (q *queue) subscribe() error {
-	q.dropped = 0
 	for _, e := range q.endpoints {
 		sub, err := q.conn.ChanQueueSubscribe(e.Subject, wire.QueueGroup, q.requests)
 		if err != nil {

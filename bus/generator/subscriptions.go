@@ -15,7 +15,8 @@ import (
 // subscriptions is whether NATS has refused one since the generator serves. Its methods are safe for concurrent use.
 type subscriptions struct {
 	*base
-	refused atomic.Pointer[error] // nil: none is
+	overloaded func()                // counts that nats.go dropped what came for one
+	refused    atomic.Pointer[error] // nil: none is
 }
 
 // watch ends the start if NATS refuses a subscription. Later the generator is not ready, until it connects again:
@@ -28,6 +29,8 @@ func (s *subscriptions) watch() {
 		}
 		why := refusedSubscription(nc, err)
 		switch {
+		case errors.Is(err, nats.ErrSlowConsumer):
+			s.overloaded()
 		case why == nil:
 		case !s.phase.serving.Load():
 			s.phase.fail(why)

@@ -84,6 +84,9 @@ func TestRefusedSubscriptionLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "it is ready again", func() bool { return deaf.Readiness().Ready && len(serving(t, nc)) == 2 })
+	if deaf.conn.ErrorHandler()(deaf.conn, nil, nats.ErrSlowConsumer); deaf.State().Counts.Overloads != 1 {
+		t.Error("requests that were dropped are no overload")
+	}
 }
 
 // Streams that keep requests, or answers to generators, are logged.
