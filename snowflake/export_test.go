@@ -18,7 +18,11 @@ func (g *Generator) Drain()                           { g.drain(nil) }
 func (g *Generator) Retire(ctx context.Context) error { return g.shorten(ctx) }
 
 // LookAlive is what the goroutine that notices standstills does.
-func (g *Generator) LookAlive() { g.noteRunning() }
+func (g *Generator) LookAlive() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noteRunningLocked(g.cfg.Clock())
+}
 
 // Doubtful reports whether nothing is issued until the registry confirms the worker.
 func (g *Generator) Doubtful() bool {

@@ -31,8 +31,8 @@ var (
 // use. Times within are Unix ms.
 //
 // [Generator.Run] starts its goroutines. One keeps the worker. One raises the ceiling on
-// disk. One serves the requests that wait. One asks the peers about a clock that stepped
-// forward. One notices that the process stood still.
+// disk. One serves the requests that wait, and notices that the process stood still. One asks the peers about a clock
+// that stepped forward.
 type Generator struct {
 	cfg         Config
 	incarnation string // of this run

@@ -155,11 +155,10 @@ var mutations = []mutation{
 		"	diskWait = 5 * time.Second", "	diskWait = 5 * time.Hour"}}},
 	{name: "the ceiling is raised when it is met", by: "TestDiskSlow", edits: []edit{{"ceiling.go",
 		"ceiling-t > ceilingAhead/2", "ceiling > t"}}},
-	{name: "a folder that is renamed is another one", by: "TestOf", edits: []edit{{"place/place_unix.go",
-		"fmt.Sprintf(\"inode:%d\", uint64(stat.Ino))", "fmt.Sprint(lock)"}}},
-	{name: "a copy of a folder is the folder", by: "TestOf", edits: []edit{{"place/place_unix.go",
-		"if born != \"\" {", "if born == \"-\" {"}, {"place/place_unix.go",
-		"uint64(stat.Ino))", "uint64(stat.Mode))"}}},
+	{name: "a folder that is renamed is another one", by: "TestOf", edits: []edit{{"place/place.go",
+		"fmt.Sprintf(\"inode:%d\", inode)", "fmt.Sprint(lock, inode)"}}},
+	{name: "a copy of a folder is the folder", by: "TestOf", edits: []edit{{"place/place.go",
+		"if born != \"\" {", "if born == \"-\" {"}, {"place/place.go", "inode)\n", "inode-inode)\n"}}},
 
 	// Standing still.
 	{name: "a standstill is not noticed", edits: []edit{{"standstill.go",

@@ -114,25 +114,22 @@ func (g *Generator) serveLocked(t int64) {
 }
 
 // serve serves the requests that wait as far as it can, and returns when to try
-// again; 0: when the goroutine is woken.
+// again. It reads the clock often enough to notice a standstill.
 func (g *Generator) serve() (again time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.queue.missing == 0 {
-		return 0
-	}
 	r := g.cfg.Clock()
 	t, wait, err := g.mayIssueLocked(r)
 	switch {
 	case err != nil:
 		g.refuseLocked(err)
-		return 0
 	case wait > 0:
 		return duration(min(wait, recheckAfter)) // the clock may be set meanwhile
+	default:
+		g.serveLocked(t)
 	}
-	g.serveLocked(t)
 	if g.queue.missing == 0 {
-		return 0
+		return readClockEvery
 	}
 	next := duration(t + g.seq.unit - g.timeLocked(r)) // the next unit
 	return min(max(next-nextMillisecond, nextMillisecond), duration(recheckAfter))

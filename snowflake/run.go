@@ -35,16 +35,15 @@ func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.setIdentity(installation)
 	running, end := context.WithCancel(ctx)
 	defer end()
-	// until Run returns, which a disk that hangs may delay
+	// It also notices standstills, until Run returns, which a disk that hangs may delay. It does no I/O: a disk or a
+	// network that hangs must not look like a standstill.
 	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx))
-	var clock sync.WaitGroup
-	// It does no I/O: a disk or a network that hangs must not look like a standstill.
-	clock.Go(func() { loop(alive, nil, g.noteRunning) })
-	defer clock.Wait()
+	var serving sync.WaitGroup
+	serving.Go(func() { loop(alive, g.signals.serve, g.serve) })
+	defer serving.Wait()
 	defer endAlive()
 	var wg sync.WaitGroup
 	wg.Go(func() { g.raiseAlways(running) })
-	wg.Go(func() { loop(running, g.signals.serve, g.serve) })
 	wg.Go(func() { loop(running, nil, func() time.Duration { g.checkStep(running); return checkStepEvery }) })
 	refused := g.keepAlways(ctx)
 	end()
@@ -196,18 +195,13 @@ func (g *Generator) raiseAlways(ctx context.Context) {
 	})
 }
 
-// loop calls f again and again until the context is done: after the time that f returned, or when it
-// is woken. If f returned 0, it is called only when it is woken.
+// loop calls f again and again until the context is done: after the time that f returned, or when it is woken.
 func loop(ctx context.Context, woken <-chan struct{}, f func() time.Duration) {
 	for ctx.Err() == nil {
-		var again <-chan time.Time
-		if wait := f(); wait > 0 {
-			again = time.After(wait)
-		}
 		select {
 		case <-ctx.Done():
 		case <-woken:
-		case <-again:
+		case <-time.After(f()):
 		}
 	}
 }

@@ -48,14 +48,6 @@ func (g *Generator) noteRunningLocked(r Reading) {
 	}
 }
 
-// noteRunning notes that the process runs, and returns when to do so again.
-func (g *Generator) noteRunning() (again time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.noteRunningLocked(g.cfg.Clock())
-	return readClockEvery
-}
-
 // confirmLocked takes the result of an attempt to keep the worker. times is how often the process had stood still when
 // the attempt began; it may have stood still again since then. over says that the worker is no longer in doubt.
 func (g *Generator) confirmLocked(times int, err error) (over bool) {
