@@ -325,7 +325,7 @@ func TestReplyTooLarge(t *testing.T) {
 	records, numbers := memory(t, "order"), allocatortest.NewMemoryNumbers()
 	numbers.SetRow(allocator.Row{Name: "order", MaxID: 1, Step: 1})
 	start(t, s, "n", records, func(cfg *generator.Config) { cfg.MaxWait, cfg.Numbers = testkit.Patience, halved{numbers, records} })
-	for subject, n := range map[string]int64{"leaf.segment.order": 140, "leaf.snowflake": 140 * 4096} {
+	for subject, n := range map[string]int64{"leaf.segment.order": 150, "leaf.snowflake": 150 * 4096} {
 		body, code := ask(t, nc, subject, fmt.Sprintf(`{"count":%d}`, n))
 		if code != "413" || !strings.Contains(body, `"reason":"batch_too_large"`) {
 			t.Errorf("%s: code %q, %.100s", subject, code, body)
