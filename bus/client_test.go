@@ -22,10 +22,12 @@ import (
 
 // answers makes a connection of the server answer subject with f's answers, in
 // their order. It returns how many requests came.
-func answers(t *testing.T, s *embedded.Server, subject string, f func(i int64, msg *nats.Msg) *nats.Msg) *atomic.Int64 {
+func answers(
+	t *testing.T, s *embedded.Server, subject string, f func(i int64, msg *nats.Msg) *nats.Msg, opts ...nats.Option,
+) *atomic.Int64 {
 	t.Helper()
 	var n atomic.Int64
-	nc := natskit.Connect(t, s)
+	nc := natskit.Connect(t, s, opts...)
 	_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
 		if reply := f(n.Add(1), msg); reply != nil {
 			msg.RespondMsg(reply)

@@ -13,8 +13,12 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// apartAfter is how often a client looks whether its two connections have come to the same server.
-const apartAfter = 5 * time.Second
+// A client looks after leastApart whether its two connections have come to the same server. If they stay there, because
+// there is no other one now, the pause grows to mostApart.
+const (
+	leastApart = time.Second
+	mostApart  = 10 * time.Second
+)
 
 // Connect returns a client with two connections of its own, to different servers, with the options that
 // docs/clients.md names. Each of urls may be a list by commas. If an answer over the first connection is late, the
@@ -29,64 +33,40 @@ func ConnectWith(urls []string, connection []nats.Option, opts ...Option) (*Clie
 		nats.Name("leafbus"), nats.MaxReconnects(-1), nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2),
 		nats.FlusherTimeout(2 * time.Second), nats.ReconnectOnFlusherError(),
 	}, connection...)
-	first, err := nats.Connect(strings.Join(urls, ","), all...)
+	list := strings.Join(urls, ",")
+	first, err := nats.Connect(list, all...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to NATS: %w", err)
 	}
 	conns := []*nats.Conn{first}
-	if second := connectElsewhere(first, all); second != nil {
+	if len(first.Servers()) > 1 {
+		second, err := nats.Connect(list, append(all, nats.RetryOnFailedConnect(true))...)
+		if err != nil {
+			first.Close()
+			return nil, fmt.Errorf("connecting to NATS a second time: %w", err)
+		}
 		conns = append(conns, second)
+		go keepApart(first, second)
 	}
 	c := newClient(opts, conns...)
 	c.owned = conns
-	if len(conns) == 2 {
-		go keepApart(conns[0], conns[1])
-	}
 	return c, nil
 }
 
-// connectElsewhere returns a connection to another server than the first one has. If none can be reached now, it tries
-// again until one can. nil: there is no other one.
-func connectElsewhere(first *nats.Conn, opts []nats.Option) *nats.Conn {
-	servers := first.Servers()
-	var unreachable []string
-	for i, url := range servers {
-		if url == first.ConnectedUrl() {
-			continue
-		}
-		// The others are for reconnects.
-		list := append([]string{url}, append(servers[i+1:len(servers):len(servers)], servers[:i]...)...)
-		nc, err := nats.Connect(strings.Join(list, ","), append(opts, nats.DontRandomize())...)
-		if err != nil {
-			unreachable = append(unreachable, url)
-			continue
-		}
-		if nc.ConnectedServerId() != first.ConnectedServerId() {
-			return nc
-		}
-		if nc.ConnectedUrl() != url { // url did not answer, and the list has the server of the first connection, too
-			unreachable = append(unreachable, url)
-		}
-		nc.Close()
-	}
-	if len(unreachable) == 0 {
-		return nil
-	}
-	nc, _ := nats.Connect(strings.Join(unreachable, ","), append(opts, nats.RetryOnFailedConnect(true))...)
-	return nc
-}
-
-// keepApart moves the second connection to another server when both have come to the same one.
+// keepApart moves the second connection to another server while both are at the same one.
 func keepApart(first, second *nats.Conn) {
 	closed := second.StatusChanged(nats.CLOSED)
-	for {
+	for pause := leastApart; ; {
+		if id := first.ConnectedServerId(); id != "" && id == second.ConnectedServerId() {
+			_ = second.ForceReconnect()
+			pause = min(2*pause, mostApart)
+		} else {
+			pause = leastApart
+		}
 		select {
 		case <-closed:
 			return
-		case <-time.After(apartAfter):
-		}
-		if id := first.ConnectedServerId(); id != "" && id == second.ConnectedServerId() {
-			_ = second.ForceReconnect()
+		case <-time.After(pause):
 		}
 	}
 }

@@ -2,6 +2,9 @@ package bus_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,17 +23,24 @@ func TestConnect(t *testing.T) {
 	t.Parallel()
 	var servers []*embedded.Server
 	var silent [2]atomic.Bool
+	conf := filepath.Join(t.TempDir(), "nats.conf")
+	err := os.WriteFile(conf, []byte(`authorization { users: [{user: all, password: p}, {user: shop, password: p}] }`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var urls []string
 	for i := range 2 {
-		s := natskit.Start(t)
+		s := natskit.StartWith(t, embedded.Config{ConfigFile: conf, User: "all", Password: "p"})
 		servers = append(servers, s)
+		urls = append(urls, strings.Replace(s.ClientURL(), "//", "//shop:p@", 1))
 		answers(t, s, "leaf.segment.order", func(int64, *nats.Msg) *nats.Msg {
 			if silent[i].Load() {
 				return nil
 			}
 			return ids("1")
-		})
+		}, nats.UserInfo("all", "p"))
 	}
-	c, err := bus.Connect(servers[0].ClientURL(), servers[1].ClientURL())
+	c, err := bus.Connect(urls...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +72,7 @@ func TestConnect(t *testing.T) {
 	if _, err := c.Take(t.Context(), "order", 1); err == nil {
 		t.Error("a closed client gives IDs")
 	}
-	alone, err := bus.ConnectWith([]string{servers[1].ClientURL()}, []nats.Option{nats.Timeout(time.Minute)}, bus.NoHedging())
+	alone, err := bus.ConnectWith(urls[1:], []nats.Option{nats.Timeout(time.Minute)}, bus.NoHedging())
 	if err != nil {
 		t.Fatal(err)
 	}
