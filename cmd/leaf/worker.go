@@ -37,7 +37,8 @@ func (f *workerFlags) workers(l snowflake.Layout) (first, last int64, err error)
 	}
 	if f.datacenter != "" {
 		if f.datacenterBits < 1 || f.datacenterBits > l.WorkerBits {
-			return 0, 0, cli.Usagef("--datacenter-bits is %d: want 1 to %d, the bits of a worker", f.datacenterBits, l.WorkerBits)
+			return 0, 0, cli.Usagef("--datacenter-bits is %d: want 1 to %d, the bits of a worker", f.datacenterBits,
+				l.WorkerBits)
 		}
 		n, err := strconv.ParseInt(f.datacenter, 10, 64)
 		if most := int64(1)<<f.datacenterBits - 1; err != nil || n < 0 || n > most {

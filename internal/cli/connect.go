@@ -95,8 +95,8 @@ func (c *Conn) RegisterClient(fs *pflag.FlagSet) {
 // opaque tags may be in them.
 func (c *Conn) OwnInboxes(fs *pflag.FlagSet) {
 	c.ownInbox = wire.SubjectInbox
-	fs.Lookup("inbox-prefix").Usage = "`SUBJECT` under which replies arrive. No caller may read there " +
-		"(default " + c.ownInbox + ")"
+	f := fs.Lookup("inbox-prefix")
+	f.Usage = strings.Replace(f.Usage, " (default _INBOX)", ", where no caller may read (default "+c.ownInbox+")", 1)
 }
 
 // Options returns what nats.Connect needs besides the server: a connection called name that, once made, comes back

@@ -57,10 +57,3 @@ func flagGroups(cmd *cobra.Command) (text string) {
 	}
 	return text
 }
-
-// document adds the variables that set f to its help.
-func document(f *pflag.Flag) {
-	if noted(f, noteGroup) != "" {
-		f.Usage += " [$" + strings.Join(append([]string{variable(f)}, f.Annotations[noteNATS]...), ", $") + "]"
-	}
-}

@@ -82,7 +82,6 @@ func tree(cmd *cobra.Command) []*cobra.Command {
 
 // prepare makes a command check its arguments, and marks what fails after that. A group of commands prints its help.
 func prepare(cmd *cobra.Command) {
-	cmd.LocalFlags().VisitAll(document)
 	switch run := cmd.RunE; {
 	case cmd.Name() == TopicConnection: // cobra prints its help
 		return
@@ -176,7 +175,11 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	asJSON, _ := cmd.Flags().GetBool("json") // false for a command without it, and where a flag before it is wrong
 	switch {
 	case asJSON || slices.Contains(args, "--json"):
-		_ = PrintJSON(stderr, map[string]complaint{"error": complaintOf(err)})
+		c := complaint{Message: err.Error()}
+		if e, ok := errors.AsType[*bus.Error](err); ok {
+			c.Code, c.Reason, c.RetryAfterMS = e.Code, e.Reason, e.RetryAfter.Milliseconds()
+		}
+		_ = PrintJSON(stderr, map[string]complaint{"error": c})
 	case usage:
 		fmt.Fprintf(stderr, "leaf: %v\nRun \"%s --help\" for usage.\n", err, cmd.CommandPath())
 	case errors.Is(err, bus.UnknownTag):
@@ -204,12 +207,4 @@ type complaint struct {
 	Code         int        `json:"code,omitempty"`
 	Reason       bus.Reason `json:"reason,omitempty"`
 	RetryAfterMS int64      `json:"retry_after_ms,omitempty"`
-}
-
-func complaintOf(err error) complaint {
-	c := complaint{Message: err.Error()}
-	if e, ok := errors.AsType[*bus.Error](err); ok {
-		c.Code, c.Reason, c.RetryAfterMS = e.Code, e.Reason, e.RetryAfter.Milliseconds()
-	}
-	return c
 }

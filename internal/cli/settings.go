@@ -49,11 +49,14 @@ func annotate(f *pflag.Flag, note, value string) {
 // noted returns an annotation of a flag, or "".
 func noted(f *pflag.Flag, note string) string { return strings.Join(f.Annotations[note], "") }
 
-// Settings adds the flags that add adds, as settings of a group.
+// Settings adds the flags that add adds, as settings of a group. Their help names the variables that set them.
 func Settings(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 	of := pflag.NewFlagSet(group, pflag.ContinueOnError)
 	add(of)
-	of.VisitAll(func(f *pflag.Flag) { annotate(f, noteGroup, group) })
+	of.VisitAll(func(f *pflag.Flag) {
+		annotate(f, noteGroup, group)
+		f.Usage += " [$" + strings.Join(append([]string{variable(f)}, f.Annotations[noteNATS]...), ", $") + "]"
+	})
 	fs.AddFlagSet(of)
 }
 
@@ -99,7 +102,7 @@ func (b bounded) Set(text string) error { return cmp.Or(b.Value.Set(text), b.che
 // given reports whether a flag has a value. An empty one counts as not given.
 func given(f *pflag.Flag) bool { return f != nil && f.Changed && f.Value.String() != "" }
 
-// FromNATS reports whether the value of a flag comes from a variable of the nats CLI, which is not meant for leaf alone.
+// FromNATS reports whether the value of a flag comes from a variable of the nats CLI: it is not meant for leaf alone.
 func FromNATS(fs *pflag.FlagSet, name string) bool { return noted(fs.Lookup(name), noteFromNATS) != "" }
 
 // Describe returns the values of all flags that are not secret.
