@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,9 +29,12 @@ With --server the selected context is not used. leaf serve uses no context.`,
 	return cmd
 }
 
+// addFunc gives flagGroups to the templates. cobra keeps them for all programs of a process, which tests make at once.
+var addFunc = sync.OnceFunc(func() { cobra.AddTemplateFunc("flagGroups", flagGroups) })
+
 // useGroups makes the help show flags in groups.
 func useGroups(root *cobra.Command) {
-	cobra.AddTemplateFunc("flagGroups", flagGroups)
+	addFunc()
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
 		"\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagGroups .}}", 1))
 }
