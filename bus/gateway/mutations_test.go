@@ -114,9 +114,9 @@ var mutations = []mutation{
 	{name: "a body of any size is read", by: "TestBodies", edits: []edit{{"admit.go",
 		"r.ContentLength > maxBody || r.ContentLength < 0:", "r.ContentLength < 0:"}}},
 	{name: "connections have no bound", by: "TestConnections", edits: []edit{{"server.go",
-		"netutil.LimitListener(s.cfg.Listener, s.limits.conns)", "netutil.LimitListener(s.cfg.Listener, 1<<16)"}}},
+		"netutil.LimitListener(s.cfg.Listener, s.conns)", "netutil.LimitListener(s.cfg.Listener, 1<<16)"}}},
 	{name: "a caller may take any time for its request", by: "TestSlowCallersAreCutOff", edits: []edit{{"server.go",
-		"server.ReadHeaderTimeout, server.ReadTimeout = l.header, l.read", "server.ReadHeaderTimeout = l.header"}}},
+		", server.ReadTimeout = maxHeader, 5*time.Second, 10*time.Second", " = maxHeader, 5*time.Second"}}},
 	{name: "a stop drops the requests under way", by: "TestStop", edits: []edit{{"server.go",
-		"if err := server.Shutdown(late); err != nil {", "if err := server.Close(); err != nil || late.Err() != nil {"}}},
+		"if err := s.server.Shutdown(late); err != nil {", "if err := s.server.Close(); err != nil || late.Err() != nil {"}}},
 }

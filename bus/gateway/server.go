@@ -19,37 +19,22 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 )
 
-// maxHeader and maxBody bound a request, in bytes. No request needs a body.
 const (
+	// maxHeader and maxBody bound a request, in bytes. No request needs a body.
 	maxHeader = 16 << 10
 	maxBody   = 4 << 10
-)
-
-// limits bound the resources that callers can hold.
-type limits struct {
-	conns  int           // open at a time; others wait until one is closed
-	header time.Duration // until the header of a request has come
-	read   time.Duration // until all of it has come
-	write  time.Duration // for the answer, including the longest wait for IDs (a minute)
-	idle   time.Duration // of a connection, between two requests
+	// maxConns is how many connections are open at a time. Others wait until one is closed.
+	maxConns = 4096
 	// refusing is how long, after the DrainTimeout, the generator may take to refuse waiting
 	// requests: it leaves the bus before, which may hang.
-	refusing time.Duration
-}
+	refusing = 8 * time.Second
+)
 
-var defaultLimits = limits{
-	conns: 4096, header: 5 * time.Second, read: 10 * time.Second, write: 90 * time.Second, idle: 2 * time.Minute,
-	refusing: 8 * time.Second,
-}
-
-// Bound sets the bounds of a [Server] on another HTTP server, to compare the two.
-func Bound(server *http.Server) { defaultLimits.set(server) }
-
-// set sets the bounds of a single connection.
-func (l limits) set(server *http.Server) {
-	server.ReadHeaderTimeout, server.ReadTimeout = l.header, l.read
-	server.WriteTimeout, server.IdleTimeout = l.write, l.idle
-	server.MaxHeaderBytes = maxHeader
+// Bound sets the bounds of a [Server] on an HTTP server, also to compare another one with it.
+func Bound(server *http.Server) {
+	server.MaxHeaderBytes, server.ReadHeaderTimeout, server.ReadTimeout = maxHeader, 5*time.Second, 10*time.Second
+	server.WriteTimeout = 90 * time.Second // the longest wait for IDs is a minute
+	server.IdleTimeout = 2 * time.Minute
 }
 
 // Generator is what gives the IDs: a [generator.Generator].
@@ -90,8 +75,11 @@ type Server struct {
 	cfg    Config
 	addr   string // the usual Host of a request
 	local  bool   // only this machine can reach the Listener
-	limits limits
+	server *http.Server
 	pages  http.Handler // all paths except those of IDs
+
+	conns    int           // maxConns, but for tests
+	refusing time.Duration // refusing, but for tests
 }
 
 // New returns a server. Call Run.
@@ -103,7 +91,9 @@ func New(cfg Config) *Server {
 	if cfg.JS == nil {
 		cfg.JS, _ = jetstream.New(cfg.Conn) // fails for options alone
 	}
-	s := &Server{cfg: cfg, addr: addr.String(), limits: defaultLimits}
+	s := &Server{cfg: cfg, addr: addr.String(), conns: maxConns, refusing: refusing}
+	s.server = &http.Server{Handler: s, TLSConfig: cfg.TLS, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn)}
+	Bound(s.server)
 	if tcp, ok := addr.(*net.TCPAddr); ok {
 		s.local = tcp.IP.IsLoopback()
 	}
@@ -135,32 +125,26 @@ func (s *Server) URL() string {
 // Run serves until the context is done, answers the requests that are under way, and closes
 // the listener. An error says why it cannot serve.
 func (s *Server) Run(ctx context.Context) error {
-	server := &http.Server{
-		Handler:   s,
-		TLSConfig: s.cfg.TLS,
-		ErrorLog:  slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
-	}
-	s.limits.set(server)
 	failed := make(chan error, 1)
 	go func() {
-		listener := netutil.LimitListener(s.cfg.Listener, s.limits.conns)
+		listener := netutil.LimitListener(s.cfg.Listener, s.conns)
 		if s.cfg.TLS != nil {
-			failed <- server.ServeTLS(listener, "", "")
+			failed <- s.server.ServeTLS(listener, "", "")
 		} else {
-			failed <- server.Serve(listener)
+			failed <- s.server.Serve(listener)
 		}
 	}()
 	select {
 	case err := <-failed:
-		_ = server.Close() // without this, open connections would still be served
+		_ = s.server.Close() // without this, open connections would still be served
 		return err
 	case <-ctx.Done():
 	}
-	late, stop := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout+s.limits.refusing)
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout+s.refusing)
 	defer stop()
-	if err := server.Shutdown(late); err != nil {
+	if err := s.server.Shutdown(late); err != nil {
 		s.cfg.Log.Warn("requests over HTTP are aborted", "error", err)
-		_ = server.Close()
+		_ = s.server.Close()
 	}
 	<-failed
 	return nil

@@ -64,7 +64,9 @@ func isTimeout(err error) bool {
 func TestSlowCallersAreCutOff(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
-	s.limits.header, s.limits.read, s.limits.idle = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	s.server.ReadHeaderTimeout /= 100 // to 50 ms
+	s.server.ReadTimeout /= 100
+	s.server.IdleTimeout /= 1000
 	url, _ := run(t, s)
 	for why, text := range map[string]string{
 		"nothing is sent":      "",
@@ -84,7 +86,8 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 func TestCallersThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
-	s.limits.write, s.limits.conns = time.Second, 1 // a busy machine may take a while for an answer that is read
+	s.server.WriteTimeout /= 90 // to 1 s: a busy machine may take a while for an answer that is read
+	s.conns = 1
 	url, _ := run(t, s)
 	page := strings.Replace(oneID, "/api/segment/get/order", "/dashboard/style.css", 1)
 	hog := dial(t, url)
@@ -126,7 +129,7 @@ func TestSizeOfHeader(t *testing.T) {
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &fakeGenerator{initialised: true}, func(c *Config) { c.Listener = listen(t) })
-	s.limits.conns = 2
+	s.conns = 2
 	url, _ := run(t, s)
 	first, second := dial(t, url), dial(t, url)
 	for _, c := range []net.Conn{first, second} {
@@ -204,7 +207,7 @@ func TestStopInTheEnd(t *testing.T) {
 	t.Parallel()
 	g := &slow{fakeGenerator{initialised: true}, make(chan struct{}), make(chan struct{})}
 	s := serve(t, g, func(c *Config) { c.Listener, c.DrainTimeout = listen(t), time.Millisecond })
-	s.limits.refusing = time.Millisecond
+	s.refusing = time.Millisecond
 	url, stop := run(t, s)
 	waiting := dial(t, url)
 	if _, err := io.WriteString(waiting, oneID); err != nil {
