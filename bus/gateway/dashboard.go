@@ -12,29 +12,25 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 )
 
-// views answer the dashboard's questions about all generators, over the bus.
+// views answer questions about all generators, over the bus.
 type views struct {
 	g        Generator
 	c        *admin.Client
 	overview *answers[struct{}, overview]
-	busiest  *answers[struct{}, tagsView]
-	events   *answers[struct{}, latestView]
-	pages    *answers[admin.PageRequest, tagsView]
 }
 
-func newViews(cfg Config) *views {
+// registerViews adds the dashboard and Leaf's pages.
+func registerViews(mux *http.ServeMux, cfg Config) {
 	v := &views{g: cfg.Generator, c: admin.NewClient(cfg.Conn)}
-	v.overview, v.busiest = newAnswers(stateKept, v.askAll), newAnswers(stateKept, v.askBusiest)
-	v.events = newAnswers(stateKept, (&latest{js: cfg.JS}).ask)
-	v.pages = newAnswers(listKept, v.askPage)
-	return v
-}
-
-func (v *views) register(mux *http.ServeMux) {
+	v.overview = newAnswers(stateKept, v.askAll)
 	mux.HandleFunc("/dashboard/overview", serveAnswer(v.overview))
-	mux.HandleFunc("/dashboard/busiest", serveAnswer(v.busiest))
-	mux.HandleFunc("/dashboard/events", serveAnswer(v.events))
-	mux.HandleFunc("/dashboard/tags", v.tags)
+	mux.HandleFunc("/dashboard/busiest", serveAnswer(newAnswers(stateKept, v.askBusiest)))
+	mux.HandleFunc("/dashboard/events", serveAnswer(newAnswers(stateKept, (&latest{js: cfg.JS}).ask)))
+	pages := newAnswers(listKept, v.askPage)
+	mux.HandleFunc("/dashboard/tags", func(w http.ResponseWriter, r *http.Request) { // whose name contains q
+		write(w, http.StatusOK, pages.get(r.Context(),
+			admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: pageSize}))
+	})
 	mux.HandleFunc("/cache", serveLeaf(v.cachePage))
 	mux.HandleFunc("/db", serveLeaf(v.dbPage))
 	names, _ := fs.Glob(files, "dashboard/*") // fails for a bad pattern alone

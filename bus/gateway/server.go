@@ -106,7 +106,7 @@ func New(cfg Config) *Server {
 	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))
 	mux.HandleFunc(decodePath, s.decode)
-	newViews(cfg).register(mux)
+	registerViews(mux, cfg)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, http.StatusNotFound, "not_found", "not found: the dashboard is at /, and IDs are below /v1/ and /api/")
 	})

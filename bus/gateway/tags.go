@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -92,12 +91,7 @@ func (t *tagsView) addBuffers(ctx context.Context, c *admin.Client) {
 	}
 }
 
-// tags answers with a page of the tags whose name contains q.
-func (v *views) tags(w http.ResponseWriter, r *http.Request) {
-	write(w, http.StatusOK, v.pages.get(r.Context(),
-		admin.PageRequest{Contains: r.FormValue("q"), After: r.FormValue("after"), Limit: pageSize}))
-}
-
+// askPage answers with a page of the tags.
 func (v *views) askPage(ctx context.Context, req admin.PageRequest) tagsView {
 	view := newTagsView(v.c.Tags(ctx, req))
 	view.addBuffers(ctx, v.c)
