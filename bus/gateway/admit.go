@@ -11,19 +11,13 @@ import (
 	"strings"
 )
 
-// Header values that all answers share: a value of its own would cost an allocation.
-var (
-	nosniff    = []string{"nosniff"}
-	noStore    = []string{"no-store"}
-	noReferrer = []string{"no-referrer"}
-	deny       = []string{"DENY"}
-	sameOrigin = []string{"same-origin"}
+const (
 	// policy lets a page load nothing from other sites, and run only scripts of this server.
-	policy = []string{"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"}
+	policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 	// Browsers keep a password for each realm.
-	challenge         = []string{`Basic realm="leaf", charset="UTF-8"`}
-	operatorChallenge = []string{`Basic realm="leaf operators", charset="UTF-8"`}
+	challenge         = `Basic realm="leaf", charset="UTF-8"`
+	operatorChallenge = `Basic realm="leaf operators", charset="UTF-8"`
 )
 
 // The methods that paths answer. For IDs, HEAD has the status of GET, and what it takes is a gap.
@@ -96,7 +90,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
 			w.Header().Set("Connection", "close")
 		}
 	case ids && may == none:
-		w.Header()["Www-Authenticate"] = challenge
+		w.Header().Set("Www-Authenticate", challenge)
 		return refused(http.StatusUnauthorized, "unauthorized", "send the token"+how)
 	case ids && isForeign(r.Header):
 		return refused(http.StatusForbidden, "cross_site", "pages of other sites must not take IDs")
@@ -104,7 +98,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) bool {
 		return refused(http.StatusForbidden, "forbidden",
 			"this path is for operators, and no token opens it: start leaf serve with --http-admin-token-file")
 	case !ids && may != operator:
-		w.Header()["Www-Authenticate"] = operatorChallenge
+		w.Header().Set("Www-Authenticate", operatorChallenge)
 		return refused(http.StatusUnauthorized, "unauthorized", "this path is for operators: send their token"+how)
 	}
 	return true

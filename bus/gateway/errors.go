@@ -115,7 +115,7 @@ func write(w http.ResponseWriter, status int, body any) { writeAs(w, jsonType, s
 func writeAs(w http.ResponseWriter, contentType []string, status int, body any) {
 	data := wire.Encode(body) // without HTML escapes, as Leaf; browsers see the content type JSON
 	w.Header()["Content-Type"] = contentType
-	w.Header()["X-Content-Type-Options"] = nosniff
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(data)
 }

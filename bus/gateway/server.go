@@ -150,6 +150,9 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// noStore is a value that all answers share: one of its own would cost an allocation.
+var noStore = []string{"no-store"}
+
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
@@ -161,12 +164,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.ids(w, r) // not by the mux, which cleans paths: a//b and a/./b are different tags
 		return
 	}
-	h["X-Content-Type-Options"] = nosniff
-	h["Content-Security-Policy"] = policy
-	h["Referrer-Policy"] = noReferrer
-	h["X-Frame-Options"] = deny
-	h["Cross-Origin-Opener-Policy"] = sameOrigin
-	h["Cross-Origin-Resource-Policy"] = sameOrigin
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	s.pages.ServeHTTP(w, r)
 }
 
