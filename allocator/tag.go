@@ -25,8 +25,8 @@ const (
 // Tag is the record of a tag as its store keeps it. Its JSON is the wire's.
 type Tag struct {
 	Name        string    `json:"tag"`
-	MaxID       int64     `json:"max_id,string"` // the next unreserved ID; at least 1
-	Step        int64     `json:"step"`          // the least that is reserved at a time; at least 1, and 0 of a strict tag
+	MaxID       int64     `json:"end,string"` // the next unreserved ID; at least 1
+	Step        int64     `json:"step"`       // the least that is reserved at a time; at least 1, and 0 of a strict tag
 	Description string    `json:"description"`
 	Updated     time.Time `json:"updated"`
 	Order       Order     `json:"order,omitempty"`

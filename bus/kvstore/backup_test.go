@@ -246,7 +246,7 @@ func TestMerge(t *testing.T) {
 	for _, c := range []struct{ bucket, backup, has, want string }{
 		{wire.BucketTags, was, `"end":"40","step":5`, `"step":5`},
 		// Others may have claimed 40 to 49 again.
-		{wire.BucketTags, was, `"end":"40","step":5`, `"end":"50","floor":"50"`},
+		{wire.BucketTags, was, `"end":"40","step":5`, `"floor":"50"`},
 		{wire.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"2"`,
 			`"limit":"9000"`},
 		{wire.BucketTags, was + `,"limit":"9000","rules_version":"3"`, `"end":"60","step":5,"rules_version":"4"`, ""},

@@ -129,7 +129,7 @@ func TestMutations(t *testing.T) {
 		{"a tag's record at another key is used", "FuzzTagRecord",
 			[]edit{{"tagrecord.go", "r.Name != key || ", ""}}},
 		{"a record with a floor above its end is used", "FuzzTagRecord",
-			[]edit{{"tagrecord.go", " && r.Floor <= r.End", ""}}},
+			[]edit{{"tagrecord.go", " && r.Floor <= r.MaxID", ""}}},
 		{"a worker's record without an incarnation is used", "TestDamaged",
 			[]edit{{"workers.go", " || e.Incarnation == \"\"", ""}}},
 

@@ -3,7 +3,6 @@ package kvstore
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/wire"
@@ -11,29 +10,16 @@ import (
 
 // tagRecord is the JSON of a tag's record.
 type tagRecord struct {
-	Format int `json:"format"`
 	// Bucket is the first sequence of the bucket that the record was written for. A write that was sent before the
 	// bucket was made again may land in the new one, where it counts as no record.
-	Bucket      uint64          `json:"bucket,string"`
-	Name        string          `json:"tag"`
-	End         int64           `json:"end,string"`
-	Floor       int64           `json:"floor,omitempty,string"`
-	Step        int64           `json:"step"`
-	Description string          `json:"description"`
-	Order       allocator.Order `json:"order,omitempty"`
-	KeyID       string          `json:"key_id,omitempty"`
-	allocator.Rules
-	Deleted bool            `json:"deleted,omitempty"`
-	Last    allocator.Claim `json:"last,omitzero"`
-	Updated time.Time       `json:"updated"`
+	Bucket uint64 `json:"bucket,string"`
+	allocator.Tag
 }
 
 // encodeTag returns the record of a tag for the bucket with this first sequence.
 func encodeTag(t allocator.Tag, bucket uint64) ([]byte, error) {
-	return json.Marshal(tagRecord{
-		max(t.Format, 1), bucket, t.Name, t.MaxID, t.Floor, t.Step, t.Description, t.Order, t.KeyID, t.Rules,
-		t.Deleted, t.Last, t.Updated,
-	})
+	t.Format = max(t.Format, 1)
+	return json.Marshal(tagRecord{bucket, t})
 }
 
 // decodeRecord reads a record, and for which bucket it was written. One that this package cannot have written is an
@@ -48,10 +34,7 @@ func decodeRecord(key string, data []byte) (t allocator.Tag, bucket uint64, err 
 	if err != nil || r.Format < 1 || r.Name != key || r.Bucket == 0 || !r.sound() {
 		return t, 0, damagedTag(key, data)
 	}
-	return allocator.Tag{
-		Name: r.Name, MaxID: r.End, Floor: r.Floor, Step: r.Step, Description: r.Description, Order: r.Order,
-		KeyID: r.KeyID, Rules: r.Rules, Deleted: r.Deleted, Last: r.Last, Updated: r.Updated, Format: r.Format,
-	}, r.Bucket, nil
+	return r.Tag, r.Bucket, nil
 }
 
 // damagedTag is the error of a record that nobody can go by.
@@ -67,9 +50,9 @@ func damagedTag(key string, data []byte) error {
 // sound reports whether the numbers of a record fit each other.
 func (r tagRecord) sound() bool {
 	strict, domain := r.Order == allocator.Strict, r.Order.Domain()
-	return r.End >= 1 && r.Floor >= 0 && r.Floor <= r.End && r.Order.Known() &&
+	return r.MaxID >= 1 && r.Floor >= 0 && r.Floor <= r.MaxID && r.Order.Known() &&
 		(strict && r.Step == 0 || !strict && r.Step >= 1 && r.Step <= allocator.LimitStep) &&
-		(r.KeyID != "") == (domain != "") && allocator.Tag{Order: r.Order, Rules: r.Rules}.EndsWithDomain() &&
+		(r.KeyID != "") == (domain != "") && r.EndsWithDomain() &&
 		r.Quota.PerSecond >= 0 && r.Quota.Burst >= 0 && r.Outlast >= 0 && r.Limit >= 0 && r.Version >= 0
 }
 

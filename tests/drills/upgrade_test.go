@@ -26,11 +26,8 @@ var nextVersion = []programs.Edit{
 	{File: "allocator/record.go", Before: "const RecordFormat = 1\n", After: "const RecordFormat = 2\n"},
 	{File: "allocator/tag.go", Before: "	Format int `json:\"format,omitempty\"`\n",
 		After: "	Format int `json:\"format,omitempty\"`\n	Writes int `json:\"writes,omitempty\"`\n"},
-	{File: "bus/kvstore/tagrecord.go", Before: "	Updated time.Time       `json:\"updated\"`\n",
-		After: "	Updated time.Time       `json:\"updated\"`\n	Writes int `json:\"writes,omitempty\"`\n"},
-	{File: "bus/kvstore/tagrecord.go", Before: "t.Deleted, t.Last, t.Updated,\n",
-		After: "t.Deleted, t.Last, t.Updated, t.Writes + max(t.Format, 1) - 1,\n"},
-	{File: "bus/kvstore/tagrecord.go", Before: "Format: r.Format,\n", After: "Format: r.Format, Writes: r.Writes,\n"},
+	{File: "bus/kvstore/tagrecord.go", Before: "	t.Format = max(t.Format, 1)\n",
+		After: "	t.Format = max(t.Format, 1)\n	t.Writes += t.Format - 1\n"},
 }
 
 // upgrade is an installation of three generators, each of this version or of the next.
