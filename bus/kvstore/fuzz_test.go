@@ -18,9 +18,19 @@ import (
 // A record that is accepted is of the worker that its key says, and is bounded:
 // what is written back says the same.
 func FuzzDecodeWorker(f *testing.F) {
-	for _, record := range append(damaged["worker"], sound["worker"]...) {
+	for _, record := range damaged["worker"] {
+		if e, err := decodeWorker(Record{Key: "7", Value: []byte(record), revision: 5}); err == nil {
+			f.Errorf("%s is damaged, and reads as %+v", record, e)
+		}
 		f.Add("7", []byte(record))
 		f.Add("0", []byte(record))
+	}
+	for key, worker := range map[string]string{"7": "7", "-8": "-8", "09": "9", "a/b=c": "9"} {
+		record := []byte(`{"worker":` + worker + `,"node":"a","incarnation":"i","reserved_until_ms":1}`)
+		if e, err := decodeWorker(Record{Key: key, Value: record, revision: 5}); (err == nil) != (key == "7") {
+			f.Errorf("%s at key %s reads as %+v, %v", record, key, e, err)
+		}
+		f.Add(key, record)
 	}
 	f.Fuzz(func(t *testing.T, key string, record []byte) {
 		e, err := decodeWorker(Record{Key: key, Value: record, revision: 5})
@@ -78,9 +88,20 @@ func FuzzParseBackup(f *testing.F) {
 
 // A master key that is accepted has its size: what is written back says the same. An error shows nothing of the record.
 func FuzzDecodeMaster(f *testing.F) {
-	for _, record := range append(damaged["master"], sound["master"]...) {
+	for _, record := range damaged["master"] {
+		if _, err := decodeMaster([]byte(record)); !errors.Is(err, allocator.ErrDamaged) {
+			f.Errorf("%s is damaged: %v", record, err)
+		}
 		f.Add([]byte(record))
 	}
+	if _, err := decodeMaster([]byte(`{"format":2,"secret":"x"}`)); !errors.Is(err, allocator.ErrNewer) {
+		f.Errorf("a master key of a newer version: %v", err)
+	}
+	const good = `{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}`
+	if _, err := decodeMaster([]byte(good)); err != nil {
+		f.Error(err)
+	}
+	f.Add([]byte(good))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		master, err := decodeMaster(record)
 		if err != nil {

@@ -26,8 +26,8 @@ func TestMutationsOfKeys(t *testing.T) {
 			"	if m, err := k.read(ctx); err == nil {\n		master = m\n	}\n"},
 		{"a tag is forgotten to be opaque", "TestManyOpaqueTags", "		clear(k.permutations)\n", "		clear(k.permutations)\n		clear(k.domains)\n"},
 		{"all permutations stay in memory", "TestManyOpaqueTags", "		clear(k.permutations)\n", ""},
-		{"a master key without a format is used", "TestDamaged", " || r.Format != masterFormat", ""},
-		{"a short master key is used", "TestDamaged", " || len(r.Key) != opaque.MasterSize", ""},
+		{"a master key without a format is used", "FuzzDecodeMaster", " || r.Format != masterFormat", ""},
+		{"a short master key is used", "FuzzDecodeMaster", " || len(r.Key) != opaque.MasterSize", ""},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			mutate.Runner{By: m.by, Says: says}.Run(t, "", mutate.Edit{"keys.go", m.before, m.after})

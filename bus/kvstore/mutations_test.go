@@ -130,7 +130,7 @@ func TestMutations(t *testing.T) {
 			[]edit{{"tagrecord.go", "r.Name != key || ", ""}}},
 		{"a record with a floor above its end is used", "FuzzTagRecord",
 			[]edit{{"tagrecord.go", " && r.Floor <= r.MaxID", ""}}},
-		{"a worker's record without an incarnation is used", "TestDamaged",
+		{"a worker's record without an incarnation is used", "FuzzDecodeWorker",
 			[]edit{{"workers.go", " || e.Incarnation == \"\"", ""}}},
 
 		// The worker's record.
