@@ -1,9 +1,11 @@
 package kvstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/audit"
 	"github.com/leafbus/leafbus/bus/idspace"
+	"github.com/leafbus/leafbus/bus/internal/stream"
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
@@ -27,7 +30,8 @@ func AuditSource(c *admin.Client, js jetstream.JetStream) audit.Source {
 	}
 }
 
-// readTags calls f with the record of a tag, or with those of all tags if tag is "". Their leader answers.
+// readTags calls f with the record of a tag, or with those of all tags if tag is "". It reads by a consumer, which only
+// a majority of the servers makes: a leader that is cut off may answer reads for 20 s.
 func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(audit.Record)) error {
 	b, err := find(ctx, Config{JS: js}, wire.BucketTags)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -37,38 +41,30 @@ func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(au
 	if err != nil {
 		return err
 	}
-	var records []Record
-	if tag == "" {
-		records, err = b.read(ctx, make(map[string]bool), func(string, int, int) {})
-	} else {
-		records = make([]Record, 1)
-		records[0], err = b.get(ctx, tag)
-	}
-	if err != nil {
-		return err
-	}
-	for _, is := range records {
-		if is.revision == 0 || idspace.CheckTag(is.Key) != nil {
-			continue // nothing of it can be claimed
-		}
-		s, err := b.stored(is)
-		if errors.Is(err, errRemade) {
-			s, err = b.misnamed(is.Key, is.revision)
-		}
-		r := audit.Record{Tag: is.Key}
-		switch {
-		case err != nil:
-			r.Problem = fmt.Sprintf("%.*s", mostProblem, err)
-		case s.Revision == 0: // it was written for an earlier bucket
-			continue
-		default:
-			r.Order, r.Opaque = s.Order.String(), string(s.Order.Domain())
-			r.End, r.Deleted = bus.ID(s.MaxID), s.Deleted
-			if s.Last != (allocator.Claim{}) {
-				r.Last = &s.Last
+	subject := subjectOf(wire.BucketTags)
+	return stream.Read(ctx, js, streamOf(wire.BucketTags), subject+cmp.Or(tag, ">"), jetstream.DeliverLastPerSubjectPolicy,
+		func(msg jetstream.Msg, revision, _ uint64) {
+			is := Record{Key: strings.TrimPrefix(msg.Subject(), subject), Value: msg.Data(), revision: revision}
+			if idspace.CheckTag(is.Key) != nil {
+				return // nothing of it can be claimed
 			}
-		}
-		f(r)
-	}
-	return nil
+			s, err := b.stored(is)
+			if errors.Is(err, errRemade) {
+				s, err = b.misnamed(is.Key, revision)
+			}
+			r := audit.Record{Tag: is.Key}
+			switch {
+			case err != nil:
+				r.Problem = fmt.Sprintf("%.*s", mostProblem, err)
+			case s.Revision == 0: // it was written for an earlier bucket
+				return
+			default:
+				r.Order, r.Opaque = s.Order.String(), string(s.Order.Domain())
+				r.End, r.Deleted = bus.ID(s.MaxID), s.Deleted
+				if s.Last != (allocator.Claim{}) {
+					r.Last = &s.Last
+				}
+			}
+			f(r)
+		})
 }

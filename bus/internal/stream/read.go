@@ -29,20 +29,14 @@ var errStalled = fmt.Errorf("no message came for %v: NATS is unavailable, or mes
 // begins. With [jetstream.DeliverLastPerSubjectPolicy] it reads only the last one on each subject, which may be later.
 // f gets the sequence of the message, and how many messages are still to come. No stream: no messages.
 func Read(
-	ctx context.Context, js jetstream.JetStream, stream, subject string, policy jetstream.DeliverPolicy,
-	f func(msg jetstream.Msg, sequence, left uint64),
-) error {
-	err := read(ctx, js, stream, subject, policy, f)
-	if err != nil {
-		return fmt.Errorf("reading stream %s: %w", stream, err)
-	}
-	return nil
-}
-
-func read(
 	ctx context.Context, js jetstream.JetStream, name, subject string, policy jetstream.DeliverPolicy,
 	f func(msg jetstream.Msg, sequence, left uint64),
-) error {
+) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("reading stream %s: %w", name, err)
+		}
+	}()
 	open, cancel := context.WithTimeout(ctx, readStall)
 	defer cancel()
 	stream, err := leaderOf(open, js, name)
