@@ -1,8 +1,8 @@
 package kvstore
 
 import (
-	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -16,47 +16,62 @@ import (
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
+// A bucket that could lose records by itself, or give old ones, is refused by each who looks it up.
 func TestBucketRefused(t *testing.T) {
 	t.Parallel()
-	for bucket, open := range map[string]func(context.Context, Config) error{
-		wire.BucketInstallation: func(ctx context.Context, cfg Config) error {
-			_, _, err := ReadInstallation(ctx, cfg)
-			return err
-		},
-		wire.BucketWorkers: func(ctx context.Context, cfg Config) error {
-			_, err := NewWorkers(cfg).List(ctx)
-			return err
-		},
-	} {
-		for name, c := range map[string]jetstream.StreamConfig{
-			"an age limit":             {MaxAge: time.Hour},
-			"per-key TTLs":             {AllowMsgTTL: true},
-			"asynchronous persistence": {PersistMode: jetstream.AsyncPersistMode},
-			"memory storage":           {Storage: jetstream.MemoryStorage},
-			"another retention":        {Retention: jetstream.InterestPolicy},
-			"a size limit":             {Discard: jetstream.DiscardOld, MaxMsgs: 10},
-		} {
-			t.Run(bucket+" with "+name, func(t *testing.T) {
-				cfg := newConfig(t, natskit.Start(t))
-				c.Name, c.Subjects = "KV_"+bucket, []string{"$KV." + bucket + ".>"}
-				c.MaxMsgsPerSubject, c.AllowRollup, c.DenyDelete = 1, true, true
-				if c.MaxMsgs == 0 {
-					c.Discard = jetstream.DiscardNew
-				}
-				if _, err := cfg.JS.CreateStream(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
-				err := open(t.Context(), cfg)
-				if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), name) {
-					t.Errorf("%v; want it refused for %s", err, name)
-				}
-				if bucket == wire.BucketWorkers && !errors.Is(err, snowflake.ErrRefused) {
-					t.Errorf("%v; want %v", err, snowflake.ErrRefused)
-				}
-			})
+	every := map[string]func(*jetstream.StreamConfig){
+		"an age limit":             func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+		"per-key TTLs":             func(c *jetstream.StreamConfig) { c.AllowMsgTTL = true },
+		"asynchronous persistence": func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode },
+		"memory storage":           func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
+		"another retention":        func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
+		"a size limit":             func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardOld, 10 },
+	}
+	ofTags := map[string]func(*jetstream.StreamConfig){
+		"direct reads":               func(c *jetstream.StreamConfig) { c.AllowDirect = true },
+		"purge or roll up":           func(c *jetstream.StreamConfig) { c.DenyPurge, c.AllowRollup = false, true },
+		"one message a subject":      func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 2 },
+		"discard new":                func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
+		"no first sequence":          func(c *jetstream.StreamConfig) { c.FirstSeq = 0 },
+		"other subjects":             func(c *jetstream.StreamConfig) { c.Subjects = []string{"$KV.LEAF_TAGS.order"} },
+		"another version of Leafbus": func(c *jetstream.StreamConfig) { c.Description = "Leafbus: the tags and their max_id" },
+	}
+	for _, bucket := range buckets {
+		changes := maps.Clone(every)
+		if bucket == wire.BucketTags {
+			maps.Copy(changes, ofTags)
 		}
+		changes[""] = func(*jetstream.StreamConfig) {}
+		for what, change := range changes {
+			c := streamFor(bucket)
+			c.FirstSeq = 1000
+			change(&c)
+			err := Fit(bucket, c)
+			if (err != nil) != (what != "") || err != nil && (!errors.Is(err, allocator.ErrRefused) ||
+				!strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), bucket)) {
+				t.Errorf("%s with %q: %v", bucket, what, err)
+			}
+		}
+	}
+	cfg := newConfig(t, natskit.Start(t))
+	for bucket, open := range map[string]func() error{
+		wire.BucketInstallation: func() error { _, _, err := ReadInstallation(t.Context(), cfg); return err },
+		wire.BucketWorkers:      func() error { _, err := NewWorkers(cfg).List(t.Context()); return err },
+		wire.BucketTags:         func() error { return NewRecords(cfg).Open(t.Context(), Installation{ID: "ours"}) },
+		wire.BucketKeys:         func() error { _, err := NewKeys(cfg).read(t.Context()); return err },
+	} {
+		c := streamFor(bucket)
+		c.FirstSeq, c.MaxAge = 1000, time.Hour
+		_, err := cfg.JS.CreateStream(t.Context(), c)
+		kit.Must(t, err)
+		if err := open(); !errors.Is(err, allocator.ErrRefused) ||
+			bucket == wire.BucketWorkers && !errors.Is(err, snowflake.ErrRefused) {
+			t.Errorf("%s: %v; want it refused", bucket, err)
+		}
+		kit.Must(t, cfg.JS.DeleteStream(t.Context(), c.Name))
 	}
 }
 

@@ -239,37 +239,10 @@ func TestBucketsChange(t *testing.T) {
 	}
 }
 
-// A bucket that generators would not make so is refused.
-func TestRecordsRefused(t *testing.T) {
+// The bucket of another installation is refused.
+func TestRecordsOfAnother(t *testing.T) {
 	t.Parallel()
 	cfg := newConfig(t, natskit.Start(t))
-	if err := CreateInstallation(t.Context(), cfg, Installation{ID: "ours"}); err != nil {
-		t.Fatal(err)
-	}
-	for what, change := range map[string]func(*jetstream.StreamConfig){
-		"direct":      func(c *jetstream.StreamConfig) { c.AllowDirect = true },
-		"age":         func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
-		"roll-up":     func(c *jetstream.StreamConfig) { c.DenyPurge, c.AllowRollup = false, true },
-		"history":     func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 2 },
-		"discard old": func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
-		"retention":   func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy },
-		"memory":      func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
-		"first":       func(c *jetstream.StreamConfig) { c.FirstSeq = 0 },
-		"version":     func(c *jetstream.StreamConfig) { c.Description = "Leafbus: the tags and their max_id" },
-	} {
-		c := streamFor(wire.BucketTags)
-		c.FirstSeq = 1000
-		if change(&c); what != "" {
-			if _, err := cfg.JS.CreateStream(t.Context(), c); err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
-		}
-		err := NewRecords(cfg).Open(t.Context(), Installation{ID: "ours"})
-		if !errors.Is(err, allocator.ErrRefused) || !strings.Contains(err.Error(), wire.BucketTags) {
-			t.Errorf("%s: %v", what, err)
-		}
-		removeTags(t, cfg)
-	}
 	openRecordsOf(t, cfg)
 	if err := NewRecords(cfg).Open(t.Context(), Installation{ID: "others"}); err != nil {
 		t.Fatal(err) // its record is missing, which Err says
