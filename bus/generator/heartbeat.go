@@ -2,6 +2,7 @@ package generator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -130,13 +131,17 @@ func (h *heartbeats) hearPeers(ctx context.Context) error {
 		return nil
 	}
 	h.send(heartbeat{Asks: true})
-	select {
-	case <-time.After(hearWithin):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if h.link.heardFor(time.Now()) < hearWithin {
-		return fmt.Errorf("%w: the other generators cannot be asked: %w", allocator.ErrUnavailable, errCutOff)
+	within, cancel := context.WithTimeout(ctx, hearWithin)
+	defer cancel()
+	_, err := h.cfg.Conn.RequestWithContext(within, "$SRV.PING."+wire.ServiceLeaf, nil)
+	if !errors.Is(err, nats.ErrNoResponders) { // else no generator serves: the first start need not wait
+		<-within.Done()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case h.link.heardFor(time.Now()) < hearWithin:
+			return fmt.Errorf("%w: the other generators cannot be asked: %w", allocator.ErrUnavailable, errCutOff)
+		}
 	}
 	h.heardAll.Store(time.Now().UnixNano())
 	return nil
