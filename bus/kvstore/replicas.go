@@ -75,6 +75,9 @@ func (c Config) FewReplicas(ctx context.Context) error {
 	if want == 0 && c.clustered() {
 		want = defaultReplicas
 	}
+	if want < 2 { // one is enough
+		return nil
+	}
 	for _, name := range Streams() {
 		stream, err := c.JS.Stream(ctx, name)
 		switch {
