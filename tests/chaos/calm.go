@@ -112,7 +112,7 @@ func (w *world) audit() {
 	for _, tag := range w.judge.Tags() {
 		for _, r := range w.judge.Taken(tag) {
 			if tag != callers.Snowflakes { // the judge knows those that came twice
-				fmt.Fprintf(&taken, "%s %d-%d\n", tag, r.First, r.Last)
+				fmt.Fprintf(&taken, "%s %v\n", tag, r)
 			}
 		}
 	}
