@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
@@ -91,27 +90,5 @@ func TestWorkerChangesWithinMillisecond(t *testing.T) {
 		synctest.Wait()
 		n.wantEvents("acquired 1", "lost 1", "acquired 0", "recovered: lost")
 		n.take(900 * ms)
-	})
-}
-
-// TestLostWhileTheDiskFails: a worker that was lost stays lost while the file still names it, also if the registry is
-// then unavailable.
-func TestLostWhileTheDiskFails(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(10 * time.Second)
-		n.disk.Fail(allocatortest.Seed(t), 1)
-		w.thief(0)
-		n.Verify(t.Context())
-		n.registry.away(true)
-		n.disk.Fail(nil, 0)
-		for range 10 {
-			time.Sleep(500 * ms)
-			n.refused(snowflake.ErrNoWorker)
-		}
-		n.registry.away(false)
-		time.Sleep(2 * time.Second)
-		n.issues(1, 0)
-		n.wantEvents("acquired 0", "lost 0", "acquired 1", "recovered: lost")
 	})
 }

@@ -126,7 +126,7 @@ var mutations = []mutation{
 		"f.writes, f.newest, f.saved, f.ok = s.Write, int64(i), s.Saved, true", "f.writes, f.saved, f.ok = s.Write, s.Saved, true"}}},
 	{name: "the first write after a start is of one slot", by: "TestFileStart", edits: []edit{{"file.go",
 		"newest: 1, apart: true}", "newest: 1}"}}},
-	{name: "a lost worker comes back from the file", by: "TestLostWhileTheDiskFails", edits: []edit{{"worker.go",
+	{name: "a lost worker comes back from the file", edits: []edit{{"worker.go",
 		"	s.forget()\n	g.mu.Unlock()\n	return g.write()", "	g.mu.Unlock()\n	return g.write()"}}},
 	{name: "the next worker begins in the last one's millisecond", by: "TestWorkerChangesWithinMillisecond", edits: []edit{{"worker.go",
 		"min(s.Ceiling, g.seq.ms+1)", "min(s.Ceiling, g.seq.ms)"}}},

@@ -12,61 +12,6 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// TestRestart: the same generator goes on with its worker soon, and never where it has been.
-func TestRestart(t *testing.T) {
-	const grace = 30 * time.Second
-	for name, c := range map[string]struct {
-		killed bool
-		pause  time.Duration
-		down   bool          // the registry, at the restart
-		rest   time.Duration // at most
-		err    error         // instead
-	}{
-		"at once":                               {rest: ms},
-		"at once, the registry away":            {rest: ms, down: true},
-		"within the grace, the registry away":   {pause: grace - 11*time.Second, down: true},
-		"after the grace, the registry away":    {pause: grace + ms, down: true, err: snowflake.ErrNoWorker},
-		"after the grace":                       {pause: 20 * time.Minute},
-		"killed, at once":                       {killed: true, rest: 2 * time.Second},
-		"killed, at once, the registry away":    {killed: true, rest: 2 * time.Second, down: true},
-		"killed, within 3 s, the registry away": {killed: true, pause: 2 * time.Second, down: true},
-		"killed, not reserved, registry away":   {killed: true, pause: time.Minute, down: true, err: snowflake.ErrNoWorker},
-		"killed, not reserved, taken by nobody": {killed: true, pause: 10 * time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, w *world) {
-				n := w.start(func(s *setup) { s.Grace = grace })
-				n.run(40*time.Second + 100*ms)
-				end := n.stop
-				if c.killed {
-					end = n.kill
-				}
-				d := end()
-				time.Sleep(c.pause)
-				n = n.again(d, func(s *setup) { s.down = c.down })
-				if c.err != nil {
-					n.refused(c.err)
-					if got := n.Worker(); got != -1 {
-						t.Errorf("it holds worker %d", got)
-					}
-					return
-				}
-				if err := n.State().Err; c.rest > ms && !errors.Is(err, snowflake.ErrNoWorker) {
-					t.Errorf("the state is %v while it rests", err)
-				}
-				n.issues(0, c.rest)
-				n.run(4 * time.Second)
-				if c.down {
-					n.wantEvents()
-					n.registry.away(false)
-					n.run(10 * time.Second)
-				}
-				n.wantEvents("acquired 0")
-			})
-		})
-	}
-}
-
 // TestLocalFile is the table of what a start makes of the file that it finds. Node "a" has run with worker 0 for
 // 10 s when somebody starts: the owner, who goes on with worker 0, or a stranger, who takes another worker.
 func TestLocalFile(t *testing.T) {
