@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/go-sql-driver/mysql"
@@ -26,33 +25,33 @@ type access struct {
 	cfg   Config
 	owner *atomic.Pointer[owner]
 
-	mu   sync.Mutex
-	last driver.Connector // from what was read last and was right
-	name string           // of the database
+	last atomic.Pointer[target] // from what was read last and was right
 }
 
-// read makes the connector of a DSN and of the files.
+// target is where connections lead.
+type target struct {
+	driver.Connector
+	name string // of the database, with its address
+}
+
+// read reads the target of a DSN and of the files.
 func (a *access) read(dsn string) error {
 	cfg, err := parse(dsn, a.cfg.Log)
+	if err == nil && a.cfg.TLS != (TLS{}) {
+		err = a.cfg.TLS.secure(cfg)
+	}
 	if err != nil {
 		return err
 	}
-	if a.cfg.TLS != (TLS{}) {
-		if err := a.cfg.TLS.secure(cfg); err != nil {
-			return err
-		}
-	}
-	last, err := mysql.NewConnector(cfg)
+	connector, err := mysql.NewConnector(cfg)
 	if err == nil {
-		a.last, a.name = last, cfg.Addr+"/"+cfg.DBName
+		a.last.Store(&target{connector, cfg.Addr + "/" + cfg.DBName})
 	}
 	return err
 }
 
 // again reads the DSN and the files again. What cannot be read or used counts as unchanged: somebody may be writing it.
-func (a *access) again() driver.Connector {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (a *access) again() *target {
 	dsn, err := a.cfg.DSN, error(nil)
 	if a.cfg.Reread != nil {
 		dsn, err = a.cfg.Reread()
@@ -64,15 +63,11 @@ func (a *access) again() driver.Connector {
 		a.cfg.Log.Warn("the DSN or the certificates of MySQL cannot be read again; those that were read last are used",
 			"error", err)
 	}
-	return a.last
+	return a.last.Load()
 }
 
 // Name is the address and the name of the database.
-func (d *Database) Name() string {
-	d.access.mu.Lock()
-	defer d.access.mu.Unlock()
-	return d.access.name
-}
+func (d *Database) Name() string { return d.access.last.Load().name }
 
 var errElsewhere = errors.New("the address leads to another database than the installation's (see leaf_installation)")
 

@@ -99,7 +99,7 @@ var mutations = []mutation{
 	{name: "a new password takes a restart", by: "TestPasswordChanges", edits: []mutate.Edit{{"access.go",
 		"if a.cfg.Reread != nil {", "if false {"}}},
 	{name: "a password that is being written counts", by: "TestPasswordChanges", edits: []mutate.Edit{{"access.go",
-		"	if err == nil {\n		err = a.read(dsn)\n	}", "	if err == nil {\n		err = a.read(dsn)\n	}\n	if err != nil {\n		a.last, _ = mysql.NewConnector(new(mysql.Config))\n	}"}}},
+		"	if err == nil {\n		err = a.read(dsn)\n	}", "	if err == nil {\n		err = a.read(dsn)\n	}\n	if err != nil {\n		a.last.Store(new(target))\n	}"}}},
 	{name: "skip-verify trusts any authority", by: "TestTLS", edits: []mutate.Edit{{"access.go",
 		"		if to.InsecureSkipVerify {", "		if false {"}}},
 	{name: "a DSN goes without TLS although there are files for it", by: "TestTLS", edits: []mutate.Edit{{"access.go",

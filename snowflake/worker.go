@@ -99,7 +99,7 @@ func (g *Generator) takeSteps(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return err
+	return cmp.Or(err, ErrConflict) // it goes on soon
 }
 
 // look finds out what the next step depends on.
