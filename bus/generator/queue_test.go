@@ -224,8 +224,10 @@ func TestQueuesShare(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := nc.Flush(); err != nil {
-				t.Fatal(err)
+			for _, nc := range []*nats.Conn{nc, x.conn, y.conn} { // in this order, so that all are in the queues
+				if err := nc.Flush(); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 		return overloads.Load() >= 3
