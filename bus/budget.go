@@ -16,10 +16,8 @@ const (
 	delayUp   = 4
 	delayDown = 4480
 	// An answer that takes longer than silence comes from a generator that was frozen or cut off. It says nothing of how
-	// long answers take.
+	// long answers take. So often a request goes over a connection that hangs, to see whether it still does.
 	silence = time.Second
-	// mostSilent calls in a row without an answer over the first connection make the other one the first.
-	mostSilent = 3
 
 	// mostHedges is how many hedges a call has.
 	mostHedges = 8

@@ -68,7 +68,6 @@ type call struct {
 	sent     []sending
 	owed     int  // hedges that cost something if the first request is answered, too
 	answered bool // the first request was
-	won      bool // there was an answer with what was asked for
 }
 
 // sending is a request that was sent.
@@ -168,14 +167,18 @@ func (c *call) isLate() {
 
 // publish sends the request over the line whose turn it is, unless it is a hedge and there are too many.
 func (c *call) publish(now time.Time, hedge bool) error {
-	over := c.x.line(c)
-	if err := c.x.lines[over].away(); err != nil {
+	var away [2]error
+	for i, line := range c.x.lines {
+		away[i] = line.away()
+	}
+	if err := away[0]; err != nil && (len(c.x.lines) == 1 || away[1] != nil) {
 		return err
 	}
-	if !c.x.expect(c, sending{now, over}, hedge) {
+	if !c.x.expect(c, now, away, hedge) {
 		return nil
 	}
-	return c.x.lines[over].publish(c.subject, c.body, c.token, len(c.sent)-1)
+	number := len(c.sent) - 1
+	return c.x.lines[c.sent[number].line].publish(c.subject, c.body, c.token, number)
 }
 
 // wait waits for an answer, or until it is time to do something.

@@ -82,8 +82,8 @@ func NewClient(nc *nats.Conn, opts ...Option) *Client { return newClient(opts, n
 
 func newClient(opts []Option, conns ...*nats.Conn) *Client {
 	c := &Client{timeout: wire.DefaultTimeout, x: newExchange()}
-	for _, nc := range conns {
-		c.x.lines = append(c.x.lines, &line{nc: nc, x: c.x})
+	for i, nc := range conns {
+		c.x.lines = append(c.x.lines, &line{nc: nc, x: c.x, number: i})
 	}
 	for _, o := range opts {
 		o(c)

@@ -21,10 +21,10 @@ const (
 )
 
 // Connect returns a client with two connections of its own, to different servers, with the options that
-// docs/clients.md names. Each of urls may be a list by commas. If an answer over the first connection is late, the
-// request is sent again over the other one. If three calls in a row have their answers from there, that becomes the
-// first. So a NATS server that hangs costs a call a delay. With one server there is one connection. Close the client
-// after use. [ConnectWith] has options, such as credentials.
+// docs/clients.md names. Each of urls may be a list by commas. If an answer over one connection is late, the request is
+// sent again over the other one, and while nothing comes over one, requests go over the other. So a NATS server that hangs
+// costs a call a delay. With one server there is one connection. Close the client after use. [ConnectWith] has options,
+// such as credentials.
 func Connect(urls ...string) (*Client, error) { return ConnectWith(urls, nil) }
 
 // ConnectWith is [Connect] with options of the connections, and of the client.
@@ -86,8 +86,9 @@ func (c *Client) Close() error {
 // line is a connection, and the subscription on which its answers arrive. nats.go has such a subscription, too, but it
 // takes one answer to a request that it sent once.
 type line struct {
-	nc *nats.Conn
-	x  *exchange
+	nc     *nats.Conn
+	x      *exchange
+	number int // of the lines of the exchange
 
 	mu    sync.Mutex
 	sub   *nats.Subscription // made before the first request
@@ -119,7 +120,7 @@ func (l *line) receive(msg *nats.Msg) {
 	token, number, _ := strings.Cut(msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:], "-")
 	t, err := strconv.ParseUint(token, 36, 64)
 	if n, bad := strconv.Atoi(number); err == nil && bad == nil {
-		l.x.receive(t, n, msg)
+		l.x.receive(l.number, t, n, msg)
 	}
 }
 

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -10,8 +9,8 @@ import (
 
 // transport is a connection to NATS. Tests of the loop have another one than [line].
 type transport interface {
-	// publish sends a request. Its answer comes to [exchange.receive] with the token of the call, and the number of the
-	// request in the call.
+	// publish sends a request. Its answer comes to [exchange.receive] with the number of the line, the token of the call,
+	// and the number of the request in the call.
 	publish(subject string, body []byte, token uint64, number int) error
 	// away returns an error while the connection is lost, or after it was closed. What is sent while it is lost would
 	// arrive when nobody waits any more.
@@ -28,10 +27,8 @@ type exchange struct {
 	hedging bool
 	calls   sync.Pool // without one, a call takes a tenth longer
 
-	first atomic.Int32 // of lines: calls begin with it
-
 	mu           sync.Mutex
-	silent       int // calls in a row to which the other line brought the answer
+	since        [2]time.Time // of lines: when the first request was sent that nothing came after; zero: something did
 	last         uint64
 	open         map[uint64]*call // by token
 	small, large budget           // of requests for up to fewIDs, and for more, which take longer
@@ -52,21 +49,22 @@ func (x *exchange) close() {
 	}
 }
 
-// expect notes a request that is about to be sent. false: it is a hedge, and there are too many.
-func (x *exchange) expect(c *call, s sending, hedge bool) bool {
+// expect notes a request that is about to be sent over one of the lines that are not away. false: it is a hedge, and
+// there are too many.
+func (x *exchange) expect(c *call, now time.Time, away [2]error, hedge bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c.hedgeAt = s.at.Add(c.budget.delay)
+	c.hedgeAt = now.Add(c.budget.delay)
 	switch {
 	case c.token == 0:
 		x.last++
 		c.token = x.last
 		x.open[c.token] = c
-		c.budget.called(s.at)
+		c.budget.called(now)
 		x.stats.Requests++
 	case !hedge:
 		x.stats.Retries++
-	case !c.budget.hedge(s.at):
+	case !c.budget.hedge(now):
 		return false
 	default:
 		x.stats.Hedges++
@@ -76,7 +74,11 @@ func (x *exchange) expect(c *call, s sending, hedge bool) bool {
 	if c.answered {
 		c.pay()
 	}
-	c.sent = append(c.sent, s)
+	line := x.line(c, now, away)
+	if x.since[line].IsZero() || now.Sub(x.since[line]) > silence { // the second is a look whether it still hangs
+		x.since[line] = now
+	}
+	c.sent = append(c.sent, sending{now, line})
 	return true
 }
 
@@ -94,9 +96,10 @@ func (x *exchange) calm(c *call, now time.Time) {
 }
 
 // receive hands an answer to its call.
-func (x *exchange) receive(token uint64, number int, msg *nats.Msg) {
+func (x *exchange) receive(line int, token uint64, number int, msg *nats.Msg) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.since[line] = time.Time{}
 	c := x.open[token]
 	if c == nil || number < 0 || number >= len(c.sent) {
 		return
@@ -107,10 +110,6 @@ func (x *exchange) receive(token uint64, number int, msg *nats.Msg) {
 	}
 	if refusal(c.subject, msg) == nil {
 		c.budget.observe(c.sent[number].at, time.Now())
-		if !c.won {
-			c.won = true
-			x.cameOver(c.sent[number].line, c.sent[0].line)
-		}
 	}
 	select {
 	case c.answers <- msg:
@@ -140,31 +139,21 @@ func (x *exchange) end(c *call) {
 	})
 }
 
-// cameOver notes over which line a call had its answer. If three calls in a row had none over the first line, and had
-// one over the other, the other one becomes the first.
-func (x *exchange) cameOver(line, began int) {
-	switch first := int(x.first.Load()); {
-	case line == first:
-		x.silent = 0
-	case began != first: // it began before the last change
-	default:
-		if x.silent++; x.silent >= mostSilent {
-			x.first.Store(int32(line))
-			x.silent = 0
-		}
-	}
-}
-
-// line returns the line for the next request of a call: the first one, and then the other one in turn.
-func (x *exchange) line(c *call) int {
+// line returns the line for the next request of a call: the two in turn. It passes over one that is away, or over which
+// nothing came since a request is late.
+func (x *exchange) line(c *call, now time.Time, away [2]error) int {
 	if len(x.lines) == 1 {
 		return 0
 	}
-	i := int(x.first.Load())
-	if n := len(c.sent); n > 0 && c.sent[n-1].line == i {
-		i = 1 - i
+	i := 0
+	if n := len(c.sent); n > 0 {
+		i = 1 - c.sent[n-1].line
 	}
-	if x.lines[i].away() != nil && x.lines[1-i].away() == nil {
+	hangs := func(i int) bool {
+		silent := now.Sub(x.since[i])
+		return !x.since[i].IsZero() && silent > c.budget.delay && silent <= silence
+	}
+	if away[i] != nil || away[1-i] == nil && hangs(i) && !hangs(1-i) {
 		i = 1 - i
 	}
 	return i

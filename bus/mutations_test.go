@@ -73,9 +73,9 @@ func TestMutations(t *testing.T) {
 		{"hedges of silent generators cost something", "TestWhatHedgesCost", mutate.Edit{"budget.go",
 			"silence = time.Second", "silence = time.Hour"}},
 		{"a hedge goes over the same connection", "TestFrozenServer", mutate.Edit{"exchange.go",
-			"	if n := len(c.sent); n > 0 && c.sent[n-1].line == i {", "	if false {"}},
-		{"a silent connection stays the first", "TestFrozenServer", mutate.Edit{"exchange.go",
-			"x.first.Store(int32(line))", "_ = line"}},
+			"		i = 1 - c.sent[n-1].line", "		i = c.sent[n-1].line"}},
+		{"requests go over a connection that hangs", "TestFrozenServer", mutate.Edit{"exchange.go",
+			"away[1-i] == nil && hangs(i) && !hangs(1-i)", "false && hangs(i)"}},
 		{"calls that wait together raise the delay together", "TestDelay", mutate.Edit{"budget.go",
 			"took < silence && !sent.Before(b.raised)", "took < silence"}},
 	} {

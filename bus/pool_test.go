@@ -61,7 +61,7 @@ func (w *poolWorld) publish(_ string, body []byte, token uint64, number int) err
 		msg = &nats.Msg{Header: nats.Header{wire.HeaderErrorCode: {"507"}},
 			Data: wire.Encode(&Error{Code: 507, Reason: Exhausted, Message: "no"})}
 	}
-	time.AfterFunc(after, func() { w.x.receive(token, number, msg) })
+	time.AfterFunc(after, func() { w.x.receive(0, token, number, msg) })
 	return nil
 }
 
