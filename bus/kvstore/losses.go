@@ -98,11 +98,9 @@ func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, 
 	return b.first, err
 }
 
-// EndLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a
-// record are new. It makes the bucket if it is missing.
-func EndLoss(ctx context.Context, cfg Config) error { return endLoss(ctx, cfg, 0) }
-
-// endLoss is EndLoss for the bucket with this first sequence; 0: whichever there is.
+// endLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a
+// record are new. It makes the bucket if it is missing. first is that of the bucket in which they are; 0: whichever
+// there is.
 func endLoss(ctx context.Context, cfg Config, first uint64) error {
 	have, ok, err := ReadInstallation(ctx, cfg)
 	if err == nil && !ok {

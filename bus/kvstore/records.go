@@ -112,9 +112,10 @@ func (r *Records) wake() {
 	}
 }
 
-// EndLoss is [EndLoss] that [Records.Err] shows at once.
+// EndLoss says that all tags that were lost are there again, as far as anybody knows them. [Records.Err] shows it at
+// once.
 func (r *Records) EndLoss(ctx context.Context) error {
-	err := EndLoss(ctx, r.cfg)
+	err := endLoss(ctx, r.cfg, 0)
 	if err == nil {
 		_, err = r.look(ctx)
 	}

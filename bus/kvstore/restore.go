@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -108,76 +108,67 @@ func compare(ctx context.Context, cfg Config, name string, records []Record) err
 	})
 }
 
-// restoreAll restores records, and counts in done.
+// restoreAll restores records, and counts them in done.
 func (b bucket) restoreAll(
 	ctx context.Context, records []Record, known map[string]int64, done *Restored, progress Progress,
 ) error {
-	results, behind := make([]result, len(records)), make([]bool, len(records))
-	var finished atomic.Int64
-	err := parallel(ctx, len(records), func(ctx context.Context, i int) (err error) {
-		results[i], behind[i], err = b.restore(ctx, records[i], known)
-		progress(b.name, int(finished.Add(1)), len(records))
+	var mu sync.Mutex
+	finished := 0
+	err := parallel(ctx, len(records), func(ctx context.Context, i int) error {
+		one, err := b.restore(ctx, records[i], known)
+		mu.Lock()
+		done.add(one)
+		finished++
+		now := finished
+		mu.Unlock()
+		progress(b.name, now, len(records))
 		return err
 	})
-	for i, r := range results {
-		switch r {
-		case resultCreated:
-			done.Created++
-		case resultRaised:
-			done.Raised++
-		case resultUnchanged:
-			done.Unchanged++
-		case resultDamaged:
-			done.Damaged = append(done.Damaged, b.name+" "+records[i].Key)
-		}
-		if behind[i] {
-			done.Behind = append(done.Behind, records[i].Key)
-		}
-	}
+	slices.Sort(done.Behind)
+	slices.Sort(done.Damaged)
 	return err
 }
 
-// result is what became of a record.
-type result int
-
-const (
-	resultNone result = iota
-	resultCreated
-	resultRaised
-	resultUnchanged
-	resultDamaged
-)
+func (r *Restored) add(more Restored) {
+	r.Created, r.Raised, r.Unchanged = r.Created+more.Created, r.Raised+more.Raised, r.Unchanged+more.Unchanged
+	r.Behind, r.Damaged = append(r.Behind, more.Behind...), append(r.Damaged, more.Damaged...)
+}
 
 // restore creates or raises a record by compare-and-set. A write without an answer comes back as a conflict, and is
 // then found.
-func (b bucket) restore(ctx context.Context, r Record, known map[string]int64) (_ result, behind bool, err error) {
+func (b bucket) restore(ctx context.Context, r Record, known map[string]int64) (done Restored, err error) {
 	for {
 		is, err := b.get(ctx, r.Key)
 		if err != nil {
-			return resultNone, false, err
+			return done, err
 		}
 		next, err := b.merge(r, is, known)
 		switch {
 		case errors.Is(err, allocator.ErrDamaged):
-			return resultDamaged, false, nil
+			return Restored{Damaged: []string{b.name + " " + r.Key}}, nil
 		case err != nil:
-			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
+			return done, fmt.Errorf("key %s: %w", r.Key, err)
 		case next == nil:
-			return resultNone, false, nil
+			return done, nil
 		case is.revision != 0 && bytes.Equal(next, is.Value):
-			return resultUnchanged, false, nil
+			return Restored{Unchanged: 1}, nil
 		}
 		_, err = b.put(ctx, r.Key, next, is.revision)
 		switch {
-		case err == nil:
-			without, err := b.merge(r, is, nil)
-			if len(is.Value) == 0 {
-				return resultCreated, !bytes.Equal(next, without), err
-			}
-			return resultRaised, !bytes.Equal(next, without), err
-		case !errors.Is(err, allocator.ErrConflict):
-			return resultNone, false, fmt.Errorf("key %s: %w", r.Key, err)
+		case errors.Is(err, allocator.ErrConflict):
+			continue
+		case err != nil:
+			return done, fmt.Errorf("key %s: %w", r.Key, err)
+		case len(is.Value) == 0:
+			done.Created = 1
+		default:
+			done.Raised = 1
 		}
+		without, err := b.merge(r, is, nil)
+		if !bytes.Equal(next, without) {
+			done.Behind = []string{r.Key}
+		}
+		return done, err
 	}
 }
 
