@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,7 +35,7 @@ type Events struct {
 	MaxBytes int64         // what the stream holds if it is created: 1 MiB or more; 0: DefaultEventsMaxBytes
 	MaxAge   time.Duration // how long it keeps an event if it is created; 0: DefaultEventsMaxAge
 
-	partial, unbounded atomic.Bool // logged
+	inspected sync.Once
 }
 
 // Open makes sure that the event stream exists. It may be called again. It leaves an existing stream as it
@@ -66,23 +66,22 @@ func (e *Events) Open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", events.Stream, err)
 	}
-	e.inspect(stream.CachedInfo().Config)
+	e.inspected.Do(func() { e.inspect(stream.CachedInfo().Config) })
 	return nil
 }
 
 // eventsPerSubject is how many events a stream of this size keeps of one subject.
 func eventsPerSubject(maxBytes int64) int64 { return max(maxBytes/eventShare/refillBytes, 1) }
 
-// inspect logs what a stream lacks that somebody has made, or an older version. It logs each lack once.
+// inspect logs what a stream lacks that somebody has made.
 func (e *Events) inspect(c jetstream.StreamConfig) {
-	if !slices.Contains(c.Subjects, events.Subjects) && !e.partial.Swap(true) {
+	if !slices.Contains(c.Subjects, events.Subjects) {
 		e.log().Warn("the event stream does not keep all events", "stream", events.Stream, "subjects", c.Subjects,
 			"wanted", events.Subjects)
 	}
-	if c.MaxMsgsPerSubject <= 0 && c.MaxBytes > 0 && !e.unbounded.Swap(true) {
+	if c.MaxMsgsPerSubject <= 0 && c.MaxBytes > 0 {
 		e.log().Warn("the event stream has no limit per subject: the refills of one busy tag can remove the events "+
-			"of all other tags "+
-			"(docs/events.md: How long events stay)", "stream", events.Stream,
+			"of all other tags (docs/events.md: How long events stay)", "stream", events.Stream,
 			"fix", fmt.Sprintf("nats stream edit %s --max-msgs-per-subject %d", events.Stream,
 				eventsPerSubject(c.MaxBytes)))
 	}
