@@ -107,7 +107,7 @@ type troubles struct {
 // recountLocked brings the troubles up to date with b. Call it before you release the lock of
 // b if b began or ceased to fail or to have IDs, or fails for another reason.
 func (a *alarms) recountLocked(b *buffer) {
-	kind, hasIDs := b.troubleLocked(), b.left > 0 && !b.gone
+	kind, hasIDs := b.troubleLocked(), b.leftLocked() > 0 && !b.gone
 	if kind == noTrouble && b.trouble == noTrouble && hasIDs == b.hasIDs {
 		return
 	}

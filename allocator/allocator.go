@@ -143,13 +143,13 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 			b.mu.Unlock()
 			return nil, nil, err
 		}
-		if b.left < n || b.saved {
+		if b.leftLocked() < n || b.saved {
 			waiter, err := a.queueAndUnlock(b, n, false)
 			return nil, waiter, err
 		}
 		dst = b.takeLocked(dst, n)
 		b.chargeLocked(n)
-		if b.left == 0 {
+		if b.leftLocked() == 0 {
 			a.recountLocked(b)
 		}
 		if b.wake == nil && len(b.segments) < 2 && b.nextDueLocked() {
@@ -225,7 +225,7 @@ func (m *memory) drop(b *buffer, reason error) {
 
 // forget drops b if it is empty and no refill owns it.
 func (m *memory) forget(b *buffer) {
-	m.dropIf(b, func() bool { return b.wake == nil && b.left == 0 })
+	m.dropIf(b, func() bool { return b.wake == nil && b.leftLocked() == 0 })
 }
 
 // Failures is how many attempts at a refill have failed.
@@ -251,7 +251,7 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 		refills = false
 	}
 	if !b.saved {
-		left = b.left // also while a larger request waits: others do not wait for it
+		left = b.leftLocked() // also while a larger request waits: others do not wait for it
 	}
 	b.mu.Unlock()
 	return left, refills && a.Failing().Store == nil

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,6 @@ type buffer struct {
 	segments []Segment // [0] is being handed out
 	spent    Segment   // the last one of which every ID was handed out
 	heard    []Range   // reserved by others since the present request to the store was sent, up to maxHeard
-	left     int64     // IDs in segments
 	saved    bool      // they are for the requests that wait, because the first of these needs more
 	taken    int64     // IDs handed out so far
 	swept    int64     // of them, those that the last sweep saw
@@ -86,10 +86,9 @@ func (b *buffer) wakeLocked() {
 	}
 }
 
-// takeLocked moves n IDs from memory to the end of ranges; left must be at
+// takeLocked moves n IDs from memory to the end of ranges; memory must have at
 // least n.
 func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
-	b.left -= n
 	b.taken += n
 	for n > 0 {
 		s := &b.segments[0]
@@ -120,7 +119,7 @@ func (b *buffer) installLocked(r Range) {
 // serveLocked serves the waiters in their order, until memory has too few IDs for one.
 func (b *buffer) serveLocked() {
 	for w := range b.waiters.all() {
-		if w.n > b.left {
+		if w.n > b.leftLocked() {
 			return
 		}
 		b.giveLocked(w)
@@ -141,35 +140,35 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 // discardLocked drops the segments that overlap r, which another generator holds too, and returns them as they were
 // reserved, and so the last range that was used up, once. What the run that claimed r has handed over is no overlap.
 func (b *buffer) discardLocked(r Range, run string) (held []Range) {
-	kept := b.segments[:0]
-	b.left = 0
-	for _, s := range b.segments {
-		if s.overlaps(r, run) {
+	b.segments = slices.DeleteFunc(b.segments, func(s Segment) bool {
+		overlaps := s.overlaps(r, run)
+		if overlaps {
 			held = append(held, s.Range)
-			continue
 		}
-		kept = append(kept, s)
-		b.left += s.Last - s.Next + 1
-	}
-	b.segments = kept
+		return overlaps
+	})
 	if b.spent.overlaps(r, run) {
 		held, b.spent = append(held, b.spent.Range), Segment{}
 	}
 	return held
 }
 
-// trimLocked drops the IDs in the segments below the floor and above the limit, and counts what is left.
+// trimLocked drops the IDs in the segments below the floor and above the limit.
 func (b *buffer) trimLocked() {
-	kept, end := b.segments[:0], b.rulesLocked().end()
-	b.left = 0
-	for _, s := range b.segments {
+	end := b.rulesLocked().end()
+	for i := range b.segments {
+		s := &b.segments[i]
 		s.Next, s.Last = max(s.Next, b.floor), min(s.Last, end-1)
-		if s.Next <= s.Last {
-			kept = append(kept, s)
-			b.left += s.Last - s.Next + 1
-		}
 	}
-	b.segments = kept
+	b.segments = slices.DeleteFunc(b.segments, func(s Segment) bool { return s.Next > s.Last })
+}
+
+// leftLocked is how many IDs are in the segments.
+func (b *buffer) leftLocked() (n int64) {
+	for i := range b.segments {
+		n += b.segments[i].Last - b.segments[i].Next + 1
+	}
+	return n
 }
 
 // settleLocked ends the wait of w: with its IDs, or with err.

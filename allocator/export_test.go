@@ -29,7 +29,7 @@ func (a *Allocator) CheckTroubles() error {
 		if kind := b.troubleLocked(); kind != noTrouble {
 			lengths[kind]++
 		}
-		if b.left > 0 {
+		if b.leftLocked() > 0 {
 			haveIDs++
 		}
 	}

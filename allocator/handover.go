@@ -40,8 +40,8 @@ func (m *memory) Unused() []string {
 	var all []has
 	for _, b := range m.all() {
 		b.mu.Lock()
-		if b.left > 0 && b.strict == nil {
-			all = append(all, has{b.tag, b.left})
+		if b.leftLocked() > 0 && b.strict == nil {
+			all = append(all, has{b.tag, b.leftLocked()})
 		}
 		b.mu.Unlock()
 	}
@@ -70,7 +70,7 @@ func (a *handover) Yield(tags []string) (gifts []Gift) {
 		}
 		if len(gift.Ranges) > 0 && b.strict == nil {
 			gifts = append(gifts, gift)
-			b.segments, b.left = nil, 0
+			b.segments = nil
 			a.recountLocked(b)
 		}
 		b.mu.Unlock()
@@ -158,7 +158,7 @@ func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 	if b.gone || b.strict != nil || a.ctx.Err() != nil { // it may hand over its own IDs by now
 		return 0
 	}
-	n = -b.left
+	n = -b.leftLocked()
 	for _, g := range ranges {
 		here := slices.ContainsFunc(b.segments, func(s Segment) bool { return s.Overlaps(g.ids()) })
 		if here || b.spent.Overlaps(g.ids()) || len(b.segments) >= mostSegments {
@@ -168,7 +168,7 @@ func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 	}
 	slices.SortFunc(b.segments, func(x, y Segment) int { return cmp.Compare(x.First, y.First) })
 	b.trimLocked()
-	n += b.left
+	n += b.leftLocked()
 	b.serveLocked()
 	b.saved = b.waiters.Len() > 0
 	a.recountLocked(b)

@@ -111,14 +111,8 @@ func (x *Index) opaqueBefore() string {
 	return ""
 }
 
-// Each calls f with the mark of each tag that has one, as they are when it is called.
-func (x *Index) Each(f func(tag string, end int64)) {
-	for tag, end := range x.ends() {
-		f(tag, end)
-	}
-}
-
-func (x *Index) ends() map[string]int64 {
+// Ends returns the mark of each tag that has one.
+func (x *Index) Ends() map[string]int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ends := make(map[string]int64, len(x.of))

@@ -159,7 +159,7 @@ func (m *markFile) close() error {
 
 // rewrite replaces the file by one with a line for each tag.
 func (x *Index) rewrite() error {
-	m, ends := x.file, x.ends()
+	m, ends := x.file, x.Ends()
 	failed := writeLines(m.path, ends)
 	// Opened by its final name, because the next rewrite replaces the file of that name.
 	// After an error the new file may have the name too.

@@ -4,9 +4,9 @@ package allocator_test
 
 var handOverMutations = []mutation{
 	{name: "what is handed over stays in memory", by: "TestHandOver", edits: []edit{{"handover.go",
-		"			b.segments, b.left = nil, 0\n", ""}}},
+		"			b.segments = nil\n", ""}}},
 	{name: "what was handed over is dropped at a late claim", by: "TestHandOver", edits: []edit{{"buffer.go",
-		"if s.overlaps(r, run) {", "if s.Overlaps(r) {"}}},
+		"overlaps := s.overlaps(r, run)", "overlaps := s.Overlaps(r)"}}},
 	{name: "what was handed over and used is an alert at a late claim", by: "TestHandOver", edits: []edit{{"buffer.go",
 		"if b.spent.overlaps(r, run) {", "if b.spent.Overlaps(r) {"}}},
 	{name: "what was handed over is not dropped at another claim", by: "TestHandOver", edits: []edit{{"buffer.go",
@@ -18,7 +18,7 @@ var handOverMutations = []mutation{
 	{name: "a range that is handed over twice is used twice", by: "TestAccept", edits: []edit{{"handover.go",
 		"here || b.spent.Overlaps(g.ids()) ||", "here ||"}}},
 	{name: "IDs that are handed over are below an operator's max_id", by: "TestAccept", edits: []edit{{"handover.go",
-		"	b.trimLocked()\n	n += b.left", "	b.floor = 0\n	b.trimLocked()\n	n += b.left"}}},
+		"	b.trimLocked()\n	n += b.leftLocked()", "	b.floor = 0\n	b.trimLocked()\n	n += b.leftLocked()"}}},
 	{name: "IDs are handed over to a tag that has left memory", by: "TestAcceptWhileATagIsEvicted", edits: []edit{{"handover.go",
 		"	if b.gone || b.strict != nil ||", "	if b.strict != nil ||"}}},
 	{name: "IDs are handed over to a generator that has stopped", by: "TestAccept", edits: []edit{{"handover.go",

@@ -98,7 +98,7 @@ func (b *buffer) planLocked(now time.Time, cfg *Config) (p plan, wanted bool) {
 	case b.rulesLocked().Paused:
 		return plan{}, false // an operator decides
 	case b.waiters.Len() > 0:
-		p.n, p.before = -b.left, b.waiters.pushed
+		p.n, p.before = -b.leftLocked(), b.waiters.pushed
 		for w := range b.waiters.all() {
 			p.n += w.n
 			p.largest = max(p.largest, w.n)

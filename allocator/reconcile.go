@@ -146,7 +146,7 @@ func (a *follower) unusable(s Stored, why error, isNew bool) {
 		return
 	}
 	if b := a.lockedBuffer(s.Name); b != nil {
-		b.segments, b.left = nil, 0
+		b.segments = nil
 		a.recountLocked(b)
 		b.mu.Unlock()
 	}

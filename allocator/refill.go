@@ -258,7 +258,7 @@ func (a *refills) exhaust(b *buffer, p plan) {
 	}
 	b.exhausted = true
 	for w := range b.waiters.all() {
-		if w.n > b.left {
+		if w.n > b.leftLocked() {
 			b.settleLocked(w, nil, b.exhaustedLocked(w.n))
 		} else {
 			b.giveLocked(w)
@@ -269,7 +269,7 @@ func (a *refills) exhaust(b *buffer, p plan) {
 
 // exhaustedLocked is the error of a request for more IDs than the tag has left.
 func (b *buffer) exhaustedLocked(n int64) error {
-	return fmt.Errorf("%w: %d IDs of %s are left here, and the request is for %d", ErrExhausted, b.left, b.tag, n)
+	return fmt.Errorf("%w: %d IDs of %s are left here, and the request is for %d", ErrExhausted, b.leftLocked(), b.tag, n)
 }
 
 // paused reports whether the store refused because the tag is paused, and applies the rules that it named. If newer
@@ -303,7 +303,7 @@ func (a *refills) failed(b *buffer, err error, wait time.Duration) {
 	}
 	if !b.alerts[refillFailed] && a.mayAlertLocked(b) {
 		b.alerts[refillFailed] = true
-		a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.left})
+		a.cfg.Notify(RefillFailed{Tag: b.tag, Err: err, Left: b.leftLocked()})
 	}
 	b.failure.err, b.failure.retryAt = err, now.Add(wait)
 	a.recountLocked(b)

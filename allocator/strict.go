@@ -288,7 +288,7 @@ func (m *memory) becomeStrictLocked(b *buffer) {
 		b.strict = new(strict)
 		b.stepper.rebase(1) // the tag exists
 		// What memory has is from before the record was deleted by hand and made again in this order.
-		b.segments, b.left = nil, 0
+		b.segments = nil
 		m.alarms.recountLocked(b)
 	}
 }

@@ -104,7 +104,7 @@ func (b *buffer) view(now time.Time) View {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	v := View{
-		Tag: b.tag, Step: b.stepper.step, Left: b.left, Taken: b.taken,
+		Tag: b.tag, Step: b.stepper.step, Left: b.leftLocked(), Taken: b.taken,
 		Waiting: b.waiters.Len(), Refilled: b.refilled, Rate: b.rateLocked(now), Segments: slices.Clone(b.segments),
 		Lasts: b.lastsLocked(now), Rules: b.rulesLocked(),
 	}
@@ -133,7 +133,7 @@ func (b *buffer) rateLocked(now time.Time) float64 {
 // lastsLocked is how many seconds the IDs in memory last at the present rate.
 func (b *buffer) lastsLocked(now time.Time) float64 {
 	if rate := b.rateLocked(now); rate > 0 {
-		return float64(b.left) / rate
+		return float64(b.leftLocked()) / rate
 	}
 	return math.Inf(1)
 }
@@ -198,12 +198,12 @@ func (m *memory) Totals(ending int) Totals {
 		b.mu.Lock()
 		state, _ := b.stateLocked()
 		t.States[state]++
-		t.Left += b.left
+		t.Left += b.leftLocked()
 		if b.failure != nil && !errors.Is(b.failure.err, ErrDamaged) {
 			t.Lasts = min(t.Lasts, b.lastsLocked(now))
 		}
 		if state == StateFailing {
-			t.Ending = insert(t.Ending, TagEnd{b.tag, b.left, b.rateLocked(now)}, ending, TagEnd.compare)
+			t.Ending = insert(t.Ending, TagEnd{b.tag, b.leftLocked(), b.rateLocked(now)}, ending, TagEnd.compare)
 		}
 		b.mu.Unlock()
 	}

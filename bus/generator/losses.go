@@ -35,11 +35,11 @@ func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.Know
 	// A generator that waits for JetStream has not joined yet, and its data folder says which one.
 	page.Installation = cmp.Or(l.membership.installation(), l.cfg.Installation)
 	var names []string
-	l.cfg.Index.Each(func(tag string, end int64) {
+	for tag, end := range l.cfg.Index.Ends() {
 		if end > 1 && tag > req.After {
 			names = append(names, tag)
 		}
-	})
+	}
 	slices.Sort(names)
 	for _, tag := range names {
 		k := l.alloc.Known(tag)
