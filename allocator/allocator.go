@@ -247,7 +247,7 @@ func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	if w := b.waiters.first(); w != nil && now.After(w.slowAt) { // its own requests wait in vain
 		refills = false
 	}
-	if s := b.strict; s != nil && (s.passing || now.Before(s.viaUntil)) { // [Allocator.RequestForPeer] would refuse
+	if s := b.strict; s != nil && now.Before(s.viaUntil) { // [Allocator.RequestForPeer] would refuse
 		refills = false
 	}
 	if !b.saved {

@@ -35,8 +35,7 @@ const (
 // strict is what a buffer has if its tag is strict. The buffer's lock guards it.
 type strict struct {
 	via       string        // the run of the generator that requests are passed on to
-	viaUntil  time.Time     // and until when
-	passing   bool          // requests are being passed on
+	viaUntil  time.Time     // and until when, if none fails
 	took      time.Duration // by the last write that succeeded
 	starved   time.Time     // when the alert of that name last began
 	heldUntil time.Time     // no claim is sent before
@@ -105,7 +104,9 @@ func (a *strictClaims) claim(b *buffer, timeout time.Duration) error {
 			p, wanted = b.planStrictLocked(single)
 		}
 		passes := c.PassedTo != "" && p.need > 0
-		b.strict.passing = passes
+		if now := time.Now(); passes && (b.strict.via != c.PassedTo || !now.Before(b.strict.viaUntil)) {
+			b.strict.via, b.strict.viaUntil = c.PassedTo, now.Add(passOnFor)
+		}
 		b.mu.Unlock()
 		if !wanted {
 			return nil
@@ -204,14 +205,10 @@ func (a *strictClaims) passOn(b *buffer, run string, n int64) (Grant, error) {
 	if err == nil {
 		err = grant.check(seen)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.strict.passing = false
-	switch {
-	case err != nil:
+	if err != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		b.strict.viaUntil = time.Time{}
-	case b.strict.via != run || !time.Now().Before(b.strict.viaUntil):
-		b.strict.via, b.strict.viaUntil = run, time.Now().Add(passOnFor)
 	}
 	return grant, err
 }
@@ -340,7 +337,7 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
 			return nil, err
 		}
 		b.mu.Lock()
-		if s := b.strict; s != nil && (s.passing || time.Now().Before(s.viaUntil)) {
+		if s := b.strict; s != nil && time.Now().Before(s.viaUntil) {
 			b.mu.Unlock()
 			return nil, passesOn(tag)
 		}
