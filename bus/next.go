@@ -50,6 +50,9 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 		if id, err = b.one(); deadline.IsZero() || !timedOut(err) {
 			return id, err
 		}
+		if ctx.Err() != nil {
+			return 0, g.gaveUp(ctx)
+		}
 	}
 }
 

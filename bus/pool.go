@@ -121,8 +121,11 @@ func (p *Pool) Next(ctx context.Context) (int64, error) {
 	p.mu.Lock()
 	id, err = p.take()
 	p.mu.Unlock()
-	if err != errEmpty {
+	switch {
+	case err != errEmpty:
 		return id, err
+	case ctx.Err() != nil:
+		return 0, p.from.gaveUp(ctx)
 	}
 	id, err = p.from.c.next(ctx, &p.callers, "", func() (*source, error) { return p.from, nil })
 	if p.from.strict.Load() {

@@ -172,9 +172,9 @@ func TestPoolOfASlowGenerator(t *testing.T) {
 			var ids []int64
 			var mu sync.Mutex
 			var all sync.WaitGroup
-			for range 50 {
-				patience := []time.Duration{0, 20 * time.Millisecond, time.Second, 20 * time.Second}[random.IntN(4)]
-				pause := time.Duration(random.Int64N(int64(200 * time.Millisecond)))
+			for i := range 50 {
+				patience := []time.Duration{0, 20 * time.Millisecond, time.Second, 20 * time.Second}[i%4]
+				pause := time.Duration(4*i) * time.Millisecond
 				all.Go(func() {
 					for range 50 {
 						ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -227,14 +227,18 @@ func TestPoolFollowsTheDemand(t *testing.T) {
 		}, Ahead(8, 16))
 		asks := func(what string, uses int, want ...int64) {
 			t.Helper()
-			w := len(p.asked)
+			p.lock.Lock()
+			before := len(p.asked)
+			p.lock.Unlock()
 			for range uses {
 				if _, err := p.Next(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}
 			time.Sleep(5 * time.Millisecond)
-			if got := p.asked[w:]; !slices.Equal(got, want) {
+			p.lock.Lock()
+			defer p.lock.Unlock()
+			if got := p.asked[before:]; !slices.Equal(got, want) {
 				t.Errorf("%s: it asked for %d, want %d", what, got, want)
 			}
 		}
