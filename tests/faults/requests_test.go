@@ -99,7 +99,7 @@ func (in *installation) stopCalling() {
 			continue
 		}
 		for _, r := range from.Ranges(tag) {
-			fmt.Fprintf(&taken, "%s %d-%d\n", tag, r.First, r.Last)
+			fmt.Fprintf(&taken, "%s %v\n", tag, r) // as leaf get --ranges prints it
 		}
 	}
 	file := filepath.Join(in.TempDir(), "taken")
