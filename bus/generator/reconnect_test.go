@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +42,8 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 	memory := snowflaketest.NewMemory()
 	registry := &haltedRegistry{Registry: memory, reached: make(chan struct{}), let: make(chan struct{})}
 	g := start(t, s, "a", store, func(c *generator.Config) { c.Snowflake.Registry = registry })
+	let := sync.OnceFunc(func() { close(registry.let) })
+	t.Cleanup(let) // else the generator could not end if the test fails before
 	nc := natskit.Connect(t, s)
 	held := flake(t, nc).Worker
 
@@ -69,7 +72,7 @@ func TestWorkerLostWhileCutOff(t *testing.T) {
 	}
 	// A request on the same connection, sent later, is answered: so was the first, if it could be.
 	ask(t, nc, "leaf.decode", "1")
-	close(registry.let)
+	let()
 	msg, err := replies.NextMsg(testkit.Patience)
 	if err != nil {
 		t.Fatal(err)
