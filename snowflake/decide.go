@@ -48,8 +48,9 @@ type situation struct {
 //	                     │            └ else ── abandon
 //	                     ├ the file names a worker ── lose
 //	                     └ else ── take one with an ended reservation, or one without a record; else wait
-//	it does not ┬ a peer holds the worker that the file names ── lose
-//	            └ else ── useFile, if it is reserved, in range, and the clock is not behind its times; else wait
+//	it does not ┬ the clock is behind its times ── wait
+//	            ├ a peer holds the worker that the file names ── lose
+//	            └ else ── useFile, if the worker is reserved and in range, and the peers are known; else wait
 //
 // A worker whose reservation has ended stays with its holder until another generator takes it over.
 func (s *situation) decide() (next step, entry Entry, why error) {
