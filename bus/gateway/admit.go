@@ -20,7 +20,7 @@ const (
 	operatorChallenge = `Basic realm="leaf operators", charset="UTF-8"`
 )
 
-// The methods that paths answer. For IDs, HEAD has the status of GET, and what it takes is a gap.
+// The methods that paths answer.
 var (
 	methodsGET = []string{http.MethodGet, http.MethodHead}
 	methodsV1  = []string{http.MethodGet, http.MethodHead, http.MethodPost}

@@ -1,13 +1,17 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/wire"
@@ -74,7 +78,7 @@ func (s *Server) ids(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(wire.AppendReply(make([]byte, 0, 64), ranges, asJSON)) // if the caller has gone, the IDs are a gap
 }
 
-// take takes the IDs that a request asks for, and reports whether it has a count.
+// take takes the IDs that a request asks for, and reports whether it has a count. HEAD takes none, as nobody sees them.
 func (s *Server) take(
 	w http.ResponseWriter, r *http.Request, kind generator.Kind, tag string,
 ) (ranges []bus.Range, batch bool, err error) {
@@ -85,6 +89,8 @@ func (s *Server) take(
 	switch {
 	case err != nil: // the generator never sees it
 		s.cfg.Metrics.Answered(generator.Answer{Kind: kind, Transport: generator.HTTP, Reason: bus.BadRequest})
+	case r.Method == http.MethodHead:
+		err = s.lacks(r.Context(), kind, tag)
 	case kind == generator.SnowflakeKind:
 		ranges, err = s.cfg.Generator.Snowflakes(r.Context(), count)
 	default:
@@ -94,6 +100,18 @@ func (s *Server) take(
 		}
 	}
 	return ranges, batch, err
+}
+
+// lacks returns why no request for IDs of a tag succeeds, however many IDs there are: HEAD has the status of GET.
+func (s *Server) lacks(ctx context.Context, kind generator.Kind, tag string) error {
+	if kind == generator.SnowflakeKind {
+		return nil
+	}
+	_, err := admin.NewClient(s.cfg.Conn, admin.Timeout(time.Second)).Tag(ctx, tag)
+	if errors.Is(err, bus.UnknownTag) || errors.Is(err, bus.BadTag) {
+		return err
+	}
+	return nil
 }
 
 // prefersJSON reports whether the Accept headers of a request name JSON before plain text. Weights do not count:

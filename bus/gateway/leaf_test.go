@@ -107,6 +107,9 @@ func TestOnlyGetTakesIDs(t *testing.T) {
 			}
 		}
 	}
+	if w := get(s, "/api/snowflake/get/any", method("HEAD")); w.Code != 200 {
+		t.Errorf("HEAD: %d", w.Code)
+	}
 	if g.next != 0 || g.taken != nil {
 		t.Errorf("IDs were taken, %d in all, of %v", g.next, g.taken)
 	}

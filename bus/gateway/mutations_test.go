@@ -40,6 +40,8 @@ var mutations = []mutation{
 	{name: "the path of a tag is cleaned", by: "TestTagOfPath", edits: []edit{{"ids.go",
 		"strings.CutPrefix(path, leafSegmentPath)",
 		"strings.CutPrefix(strings.ReplaceAll(path, \"//\", \"/\"), leafSegmentPath)"}}},
+	{name: "HEAD takes an ID", by: "TestOnlyGetTakesIDs", edits: []edit{{"ids.go",
+		"	case r.Method == http.MethodHead:", "	case false:"}}},
 	{name: "POST takes an ID", by: "TestOnlyGetTakesIDs", edits: []edit{{"admit.go",
 		"	if isV1(r) {\n		methods", "	if true {\n		methods"}}},
 	{name: "a strict tag's answer does not say so", by: "TestOrderOfIDs", edits: []edit{{"ids.go",
