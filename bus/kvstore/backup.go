@@ -47,14 +47,14 @@ func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, e
 	b.Installation, b.Created = have.ID, time.Now().UTC().Truncate(time.Second)
 	for _, name := range buckets {
 		from, err := find(ctx, cfg, name)
-		switch {
-		case errors.Is(err, jetstream.ErrStreamNotFound):
-			continue
-		case from.leader == nil: // one that was edited, and so is refused, can be backed up: that is a part of its repair
-			return b, err
+		var records []Record
+		if from.leader != nil { // one that was edited, and so is refused, can be backed up: that is a part of its repair
+			records, err = from.readAll(ctx, progress)
 		}
-		records, err := from.readAll(ctx, progress)
-		if err != nil {
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound): // if it was removed since, lossOf says so
+			continue
+		case err != nil:
 			return b, fmt.Errorf("bucket %s: %w", name, err)
 		}
 		b.Buckets, b.Records = append(b.Buckets, name), append(b.Records, records...)
