@@ -150,6 +150,9 @@ func (a *away) came(now moment, number uint64) {
 	defer a.mu.Unlock()
 	a.lookLocked(now)
 	sent := a.began.Add(time.Duration(number))
+	if sent.After(now.Time) {
+		return // it was sent before begin
+	}
 	if sent.After(a.echoed) {
 		a.echoed = sent
 	}

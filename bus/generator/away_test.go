@@ -134,6 +134,10 @@ func TestAway(t *testing.T) {
 			{"heartbeats take 0.9 s", func(w *contactWorld) { w.lag = 900 * ms; w.pass(time.Minute) }, stateHere, ""},
 			{"they take longer", func(w *contactWorld) { w.lag = 2100 * ms; w.pass(3 * time.Second) }, stateAway, "DNS"},
 		},
+		"a heartbeat from before the start comes back": {
+			{"it says nothing", func(w *contactWorld) { w.came(w.now, newAway().send(w.now)); w.hangs = true; w.pass(2200 * ms) },
+				stateAway, "DNS"},
+		},
 		"a heartbeat from before does not end it": {
 			{"it is on its way", func(w *contactWorld) { w.hangs = true; w.pass(2200 * ms) }, stateAway, "DNS"},
 			{"it comes", func(w *contactWorld) { w.came(w.now, uint64(w.left.Sub(w.began.Time))) }, stateAway, "DNS"},

@@ -132,6 +132,8 @@ func TestMutations(t *testing.T) {
 		{"a standstill goes unnoticed", "TestAway", []edit{{"away.go", "	case stood > stoodAfter:", "	case stood > time.Hour:"}}},
 		{"a sleep of the machine goes unnoticed", "TestAway", []edit{{"away.go", "max(m.Sub(then.Time), m.boot-then.boot)", "m.Sub(then.Time)"}}},
 		{"a connection that hangs goes unnoticed", "TestAway", []edit{{"away.go", "	case silent > silentAfter && ", "	case silent > time.Hour && "}}},
+		{"a heartbeat from before the start hides a silence", "TestAway", []edit{{"away.go",
+			"	if sent.After(now.Time) {", "	if false {"}}},
 		{"a heartbeat from before the absence ends it", "TestAway", []edit{{"away.go", " && sent.After(a.left.Time) {", " {"}}},
 		{"tags over NATS go on after an absence", "TestAway", []edit{{"away.go", "isAway && g == gateNATS || a.lessons[theRecords].shut(now)", "isAway && g == gateNATS"}}},
 		{"a reconnect is no reason to verify the worker", "TestAway", []edit{{"away.go",
