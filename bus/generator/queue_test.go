@@ -82,45 +82,54 @@ func TestQueueLeavesWhileTheConnectionIsLost(t *testing.T) {
 	}
 }
 
-// A queue that leaves its group answers all that NATS has passed on, and then it has left.
+// A queue that leaves its group answers all that NATS has passed on, and NATS refuses the rest.
 func TestQueueAnswersBeforeItHasLeft(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
-	hold := make(chan struct{})
-	q := startQueue(t, s, func() { <-hold })
+	q := startQueue(t, s, func() {})
 	nc := natskit.Connect(t, s)
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.enter(t)
-	if err := q.conn.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	const requests = 3000
-	for range requests {
-		if err := nc.PublishRequest("q", replies.Subject, nil); err != nil {
+	for range 20 {
+		q.enter(t)
+		if err := q.conn.Flush(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	left := make(chan struct{})
-	go func() {
-		defer close(left)
-		q.do(q.leave)
-	}()
-	close(hold)
-	<-left
-	testkit.Eventually(t, "it has left", q.left)
-	for i := range requests {
-		if _, err := replies.NextMsg(testkit.Patience); err != nil {
-			t.Fatalf("answer %d: %v", i, err)
+		sent := 0
+		requests := background(func(ctx context.Context) {
+			for ctx.Err() == nil {
+				for range 100 {
+					sent++
+					if err := nc.PublishRequest("q", replies.Subject, nil); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := nc.Flush(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		next := func() {
+			t.Helper()
+			if _, err := replies.NextMsg(testkit.Patience); err != nil && !errors.Is(err, nats.ErrNoResponders) {
+				t.Fatalf("a request has no answer: %v", err)
+			}
 		}
-	}
-	if _, err := nc.Request("q", nil, testkit.Patience); !errors.Is(err, nats.ErrNoResponders) {
-		t.Errorf("a later request: %v", err)
+		const before = 1000
+		for range before {
+			next()
+		}
+		q.do(q.leave)
+		testkit.Eventually(t, "it has left", q.left)
+		requests.stop()
+		for range sent - before {
+			next()
+		}
+		if _, err := nc.Request("q", nil, testkit.Patience); !errors.Is(err, nats.ErrNoResponders) {
+			t.Fatalf("a later request: %v", err)
+		}
 	}
 }
 
