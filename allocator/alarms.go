@@ -52,9 +52,9 @@ func (a *alarms) heldTwiceLocked(b *buffer, own, other Range) {
 		InDoubt: Range{First: max(own.First, other.First), Last: min(own.Last, other.Last)}})
 }
 
-// mayAlertLocked reports whether b may raise an alert. A name of which nothing is known may not: callers can ask for any
-// name while the store is away, and would hide the alerts that count. One that is gone may not, because nothing would
-// end the alert.
+// mayAlertLocked reports whether b may raise an alert. A name of which nothing is known may not: callers can ask for
+// any name while the store is away, and would hide the alerts that count. One that is gone may not, because nothing
+// would end the alert.
 func (a *alarms) mayAlertLocked(b *buffer) bool {
 	return !b.gone && (b.stepper.base > 0 || a.index.End(b.tag) > 0)
 }

@@ -103,8 +103,8 @@ func (e *OvertakenError) Error() string {
 // Unwrap makes the error match ErrConflict.
 func (e *OvertakenError) Unwrap() error { return ErrConflict }
 
-// inUseBefore is the [ErrConflict] of a name that was in use before, and whose record is lost. How far a strict tag was,
-// nobody can know, and in which domain an opaque one. IDs below end are known to be in use.
+// inUseBefore is the [ErrConflict] of a name that was in use before, and whose record is lost. How far a strict tag
+// was, nobody can know, and in which domain an opaque one. IDs below end are known to be in use.
 func inUseBefore(tag string, end int64) error {
 	return fmt.Errorf("%w: %s was in use before, and its record is lost: restore a backup, or say where it begins: "+
 		"leaf tag add %[2]s --max-id N, N above all IDs that your services got, and at least %d. "+

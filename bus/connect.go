@@ -22,9 +22,9 @@ const (
 
 // Connect returns a client with two connections of its own, to different servers, with the options that
 // docs/clients.md names. Each of urls may be a list by commas. If an answer over one connection is late, the request is
-// sent again over the other one, and while nothing comes over one, requests go over the other. So a NATS server that hangs
-// costs a call a delay. With one server there is one connection. Close the client after use. [ConnectWith] has options,
-// such as credentials.
+// sent again over the other one, and while nothing comes over one, requests go over the other. So a NATS server that
+// hangs costs a call a delay. With one server there is one connection. Close the client after use. [ConnectWith] has
+// options, such as credentials.
 func Connect(urls ...string) (*Client, error) { return ConnectWith(urls, nil) }
 
 // ConnectWith is [Connect] with options of the connections, and of the client.

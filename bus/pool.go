@@ -96,8 +96,8 @@ func newPool(s *source, opts []PoolOption) (*Pool, error) {
 	return p, nil
 }
 
-// Next returns an ID that no other caller has. If the pool is empty, Next waits for the fetch that is under way. If that
-// fails, or other callers take all that it brings, Next asks as [Client.Next] does, and its errors are those.
+// Next returns an ID that no other caller has. If the pool is empty, Next waits for the fetch that is under way. If
+// that fails, or other callers take all that it brings, Next asks as [Client.Next] does, and its errors are those.
 // [ErrPoolClosed]: the pool is closed. [BadRequest]: the tag is strict.
 func (p *Pool) Next(ctx context.Context) (int64, error) {
 	p.mu.Lock()
@@ -208,8 +208,8 @@ func (p *Pool) adapt(began time.Time) {
 	p.want = p.distance / 2
 }
 
-// Close ends the pool and returns its unused IDs, which are gaps unless the caller uses them. Later calls return none. A
-// Next that asks already, because the pool was empty, has its answer.
+// Close ends the pool and returns its unused IDs, which are gaps unless the caller uses them. Later calls return
+// none. A Next that asks already, because the pool was empty, has its answer.
 func (p *Pool) Close() []Range {
 	p.mu.Lock()
 	p.closed = true

@@ -93,8 +93,8 @@ func (h *heartbeats) announce() error {
 	return nil
 }
 
-// heard notes a heartbeat. It answers with one if it is asked, and if the peer may not have heard this generator yet, so
-// that the peer need not wait a second for it.
+// heard notes a heartbeat. It answers with one if it is asked, and if the peer may not have heard this generator yet,
+// so that the peer need not wait a second for it.
 func (h *heartbeats) heard(msg *nats.Msg) {
 	now := time.Now()
 	b, isNew := h.group.hear(now, h.cfg.Snowflake.Clock().Wall, msg.Data)

@@ -73,8 +73,8 @@ type spreading struct {
 	crowded time.Time     // since when all use one server; zero: they do not
 }
 
-// look notes where the generators are. It returns how many use each server if it is the turn of this one to move. all is
-// empty if this one is at no server of a cluster.
+// look notes where the generators are. It returns how many use each server if it is the turn of this one to move. all
+// is empty if this one is at no server of a cluster.
 func (s *spreading) look(now time.Time, all []heartbeat) (own string, load map[string]int) {
 	if !slices.EqualFunc(all, s.all, func(x, y heartbeat) bool {
 		return x.ID == y.ID && x.Server == y.Server && x.Stays == y.Stays

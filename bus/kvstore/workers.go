@@ -56,7 +56,9 @@ func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
 }
 
 // list returns all records, and the revision of each key that was deleted by hand.
-func (w *Workers) list(ctx context.Context, b bucket) (entries []snowflake.Entry, deleted map[string]uint64, err error) {
+func (w *Workers) list(
+	ctx context.Context, b bucket,
+) (entries []snowflake.Entry, deleted map[string]uint64, err error) {
 	records, err := b.read(ctx, make(map[string]bool), func(string, int, int) {})
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the workers' records: %w", err)
