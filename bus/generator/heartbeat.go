@@ -70,18 +70,7 @@ func (h *heartbeats) now() { h.send(heartbeat{}) }
 
 // run sends a heartbeat each second until the context is done. A stop needs it: until a generator has ended, its peers
 // must not count it as lost.
-func (h *heartbeats) run(ctx context.Context) {
-	ticker := time.NewTicker(heartbeatEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			h.now()
-		}
-	}
-}
+func (h *heartbeats) run(ctx context.Context) { every(ctx, heartbeatEvery, h.now) }
 
 // announce sends a heartbeat and waits until NATS has passed it on.
 func (h *heartbeats) announce() error {

@@ -235,14 +235,7 @@ type lostAlerts struct {
 
 // run publishes until the context is done.
 func (a *lostAlerts) run(ctx context.Context) {
-	ticker := time.NewTicker(heartbeatEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	every(ctx, heartbeatEvery, func() {
 		steady, here := a.group.away.steadySince(time.Now())
 		if here {
 			for _, l := range a.group.declare(time.Now(), steady, a.cfg.Node) {
@@ -254,7 +247,7 @@ func (a *lostAlerts) run(ctx context.Context) {
 			a.failed = time.Now()
 			a.cfg.Log.Debug("alerts about lost generators cannot be published; trying again", "error", err)
 		}
-	}
+	})
 }
 
 // publish publishes what the stream lacks, until the stream does not answer. When it answers again, the peers may

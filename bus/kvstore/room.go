@@ -9,7 +9,7 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// The errors of JetStream that are told apart.
+// The errors of JetStream that need an answer of their own.
 const (
 	codeAccountFull  jetstream.ErrorCode = 10002 // JSAccountResourcesExceededErr
 	codeNoPeers      jetstream.ErrorCode = 10005 // JSClusterNoPeersErrF
