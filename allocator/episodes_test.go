@@ -44,9 +44,14 @@ func TestEpisodes(t *testing.T) {
 			}
 			r.wantEpisodes(t, "refill_failed", outage, outage-1)
 			r.wantEpisodes(t, "starved", outage, outage-1)
+			_, _, late := a.Request(nil, "order", 1)
+			if late == nil {
+				t.Fatal("it got an ID")
+			}
 			s.back()
 			time.Sleep(time.Second)
 			synctest.Wait()
+			a.Refused("order", late) // is told when the outage is over
 			r.wantEpisodes(t, "refill_failed", outage, outage)
 			r.wantEpisodes(t, "starved", outage, outage)
 			if f := a.Failing(); f.Tags != 0 || f.Dry != nil {

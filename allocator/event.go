@@ -125,7 +125,8 @@ func (b *buffer) dryLocked(now time.Time, err error, waiting int) error {
 }
 
 // Refused notes that a caller gets this error of [Allocator.Request] or [Waiter.Wait]. The first one that is refused
-// because memory has not enough IDs raises the alert [Starved]. Take does it itself.
+// because memory has not enough IDs raises the alert [Starved], unless the tag has IDs again by now. Take does it
+// itself.
 func (a *refills) Refused(tag string, err error) {
 	dry, ok := errors.AsType[*dryError](err)
 	if !ok {
@@ -137,7 +138,9 @@ func (a *refills) Refused(tag string, err error) {
 	}
 	defer b.mu.Unlock()
 	now := time.Now()
-	if b.alerts[starved] || b.strict != nil && now.Sub(b.strict.starved) < starvedAgain || !a.mayAlertLocked(b) {
+	served := b.strict == nil && b.failure == nil && (b.leftLocked() > 0 || b.exhausted) // since the request began
+	if served || b.alerts[starved] || b.strict != nil && now.Sub(b.strict.starved) < starvedAgain ||
+		!a.mayAlertLocked(b) {
 		return
 	}
 	b.alerts[starved] = true
@@ -146,6 +149,6 @@ func (a *refills) Refused(tag string, err error) {
 	}
 	a.cfg.Notify(Starved{Tag: b.tag, Waiting: dry.waiting})
 	if a.refillLocked(b); b.wake == nil {
-		a.recoveredLocked(b) // IDs came while other generators were asked
+		a.recoveredLocked(b) // no refill would end it
 	}
 }

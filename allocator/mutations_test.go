@@ -317,7 +317,9 @@ var mutations = []mutation{
 	{name: "an alert is sent for each failure", by: "TestEpisodes", edits: []edit{{"refill.go",
 		"if !b.alerts[refillFailed] && a.mayAlertLocked(b) {", "if a.mayAlertLocked(b) {"}}},
 	{name: "an alert is sent for each refused request", by: "TestEpisodes", edits: []edit{{"event.go",
-		"if b.alerts[starved] || b.strict", "if b.strict"}}},
+		"if served || b.alerts[starved] || b.strict", "if served || b.strict"}}},
+	{name: "a request that was refused before the store came back raises an alert", by: "TestEpisodes", edits: []edit{{
+		"event.go", "if served || b.alerts[starved]", "if served && false || b.alerts[starved]"}}},
 	{name: "an alert has no end", by: "TestEpisodes", edits: []edit{{"alarms.go",
 		"		if b.alerts[episode] {\n", "		if b.alerts[episode] && episode != starved {\n"}}},
 	{name: "names that are no tags raise any number of alerts", by: "TestEpisodesOfUnknownTags", edits: []edit{{"alarms.go",
