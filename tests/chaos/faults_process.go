@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/wire"
@@ -131,6 +134,10 @@ var processFaults = []*fault{
 		strike: func(s *strike) { s.frozen(10*time.Second, s.server().process) },
 	},
 	{
+		name: "nats-storm", about: "kill -9 of a NATS server with 2,000 connections, which then come to the other servers",
+		weight: 1, servers: "joined", alone: true, strike: storm,
+	},
+	{
 		name: "nats-rolling", about: "SIGTERM and start of one NATS server after the other, each when any one may stop",
 		weight: 1, servers: "joined", alone: true,
 		strike: func(s *strike) {
@@ -232,4 +239,32 @@ func (s *strike) spared(since time.Time) {
 			}
 		}
 	}
+}
+
+// storm kills a NATS server that has many connections.
+func storm(s *strike) {
+	o := s.server()
+	options := []nats.Option{
+		nats.DontRandomize(), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+	}
+	doors := "nats://" + o.door.Addr() + "," + s.doors()
+	var conns []*nats.Conn
+	defer func() {
+		for _, nc := range conns {
+			nc.Close()
+		}
+	}()
+	for range 2000 {
+		nc, err := nats.Connect(doors, options...)
+		if err != nil {
+			s.note("only %d connections: %v", len(conns), err)
+			break
+		}
+		conns = append(conns, nc)
+	}
+	s.killed(10*time.Second, o.process)
+	s.must("the connections come to other servers", func() bool {
+		return !slices.ContainsFunc(conns, func(nc *nats.Conn) bool { return !nc.IsConnected() })
+	})
 }
