@@ -108,9 +108,9 @@ func (a *Allocator) Take(ctx context.Context, tag string, n int64) ([]Range, err
 }
 
 func (a *Allocator) take(ctx context.Context, dst []Range, tag string, n int64) ([]Range, error) {
-	ranges, waiter, err := a.Request(dst, tag, n)
-	if waiter != nil {
-		ranges, err = waiter.Wait(ctx)
+	ranges, later, err := a.Request(dst, tag, n)
+	if later != nil {
+		ranges, err = later.Wait(ctx)
 	}
 	if err != nil {
 		a.Refused(tag, err)
@@ -118,11 +118,10 @@ func (a *Allocator) take(ctx context.Context, dst []Range, tag string, n int64) 
 	return ranges, err
 }
 
-// Request takes n IDs of tag from memory and adds their ranges to dst. If
-// memory has too few, it returns at once a waiter whose Wait returns them. Use it
-// where the caller must not block. It does not allocate where dst has room. The errors
-// are those of [Allocator.Take]. Report the one that the caller gets with [Allocator.Refused].
-func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter, error) {
+// Request takes n IDs of tag from memory and adds their ranges to dst. If memory has too few, it returns at once a Later
+// that gets them. Use it where the caller must not block. It does not allocate where dst has room. The errors are those
+// of [Allocator.Take]. Report the one that the caller gets with [Allocator.Refused].
+func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Later, error) {
 	if n < 1 {
 		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)
 	}
@@ -144,8 +143,8 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 			return nil, nil, err
 		}
 		if b.leftLocked() < n || b.saved {
-			waiter, err := a.queueAndUnlock(b, n, false)
-			return nil, waiter, err
+			later, err := a.queueAndUnlock(b, n, false)
+			return nil, later, err
 		}
 		dst = b.takeLocked(dst, n)
 		b.chargeLocked(n)
@@ -162,7 +161,7 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Waiter,
 
 // queueAndUnlock puts a request for n IDs into the queue of b, and makes sure that a
 // refill is under way.
-func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, error) {
+func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Later, error) {
 	now := time.Now()
 	var err error
 	switch {
@@ -188,7 +187,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 		}
 		return nil, err
 	}
-	w := &Waiter{allocator: a, buffer: b, n: n, fromPeer: fromPeer}
+	w := &waiter{allocator: a, buffer: b, n: n, fromPeer: fromPeer}
 	w.Begin(&b.mu, now.Add(b.slowAfterLocked()), now.Add(a.cfg.MaxWait), w.gaveUp)
 	b.waiters.push(w)
 	if !fromPeer { // the other generator has taken them from its own share
@@ -196,7 +195,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Waiter, 
 	}
 	a.refillLocked(b)
 	b.mu.Unlock()
-	return w, nil
+	return &w.Later, nil
 }
 
 // dropIf takes b out of memory, with all that is in it, if the condition holds. It calls

@@ -126,7 +126,7 @@ func (b *buffer) serveLocked() {
 	}
 }
 
-func (b *buffer) giveLocked(w *Waiter) { b.settleLocked(w, b.takeLocked(nil, w.n), nil) }
+func (b *buffer) giveLocked(w *waiter) { b.settleLocked(w, b.takeLocked(nil, w.n), nil) }
 
 // raiseFloorLocked drops the IDs below floor: those in the segments, and those of a refill under way.
 func (b *buffer) raiseFloorLocked(floor int64) {
@@ -172,14 +172,14 @@ func (b *buffer) leftLocked() (n int64) {
 }
 
 // settleLocked ends the wait of w: with its IDs, or with err.
-func (b *buffer) settleLocked(w *Waiter, ranges []Range, err error) {
+func (b *buffer) settleLocked(w *waiter, ranges []Range, err error) {
 	b.leaveLocked(w, err != nil)
 	w.EndLocked(ranges, err)
 	go w.Announce() // the callback must not run under the lock
 }
 
 // leaveLocked takes w out of the queue. With refund, what it wanted is given back to the quota.
-func (b *buffer) leaveLocked(w *Waiter, refund bool) {
+func (b *buffer) leaveLocked(w *waiter, refund bool) {
 	b.waiters.Remove(w.place)
 	b.saved = b.saved && b.waiters.Len() > 0
 	if refund && !w.fromPeer {

@@ -124,7 +124,7 @@ func (b *buffer) dryLocked(now time.Time, err error, waiting int) error {
 	return &dryError{err, waiting}
 }
 
-// Refused notes that a caller gets this error of [Allocator.Request] or [Waiter.Wait]. The first one that is refused
+// Refused notes that a caller gets this error of [Allocator.Request] or [Later.Wait]. The first one that is refused
 // because memory has not enough IDs raises the alert [Starved], unless the tag has IDs again by now. Take does it
 // itself.
 func (a *refills) Refused(tag string, err error) {

@@ -191,7 +191,7 @@ func (r *simRun) passOn(ctx context.Context, run, tag string, size int64) (ids a
 		}
 		sleep(ctx, r.n.random.upTo(5*time.Millisecond))
 		o.receive(r, func() {
-			var waiter *allocator.Waiter
+			var waiter *allocator.Later
 			if waiter, err = o.a.RequestForPeer(tag, size); err == nil {
 				var ranges []allocator.Range
 				if ranges, err = waiter.Wait(ctx); err == nil {

@@ -320,7 +320,7 @@ func inBubble(t *testing.T, name string, f func(t *testing.T)) {
 }
 
 // queued sends a request for n IDs that has to wait.
-func queued(t *testing.T, a *allocator.Allocator, tag string, n int64) *allocator.Waiter {
+func queued(t *testing.T, a *allocator.Allocator, tag string, n int64) *allocator.Later {
 	t.Helper()
 	_, w, err := a.Request(nil, tag, n)
 	if w == nil || err != nil {

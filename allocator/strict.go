@@ -233,7 +233,7 @@ func (b *buffer) planStrictLocked(single bool) (p plan, wanted bool) {
 // gap.
 func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start time.Time) error {
 	now := time.Now()
-	var served []*Waiter
+	var served []*waiter
 	defer func() { // after the lock was released
 		for _, w := range served {
 			w.Announce()
@@ -321,10 +321,10 @@ func (a *strictClaims) refuseFirst(b *buffer, p plan, err error) {
 }
 
 // RequestForPeer queues a request for n IDs of a strict tag that another generator has passed on. It is never passed on
-// again. n may be the sum of many requests. Wait for the IDs with [Waiter.Wait]. The errors are those of
+// again. n may be the sum of many requests. Wait for the IDs with [Later.Wait]. The errors are those of
 // [Allocator.Take], and ErrConflict if the tag is not strict as far as this generator knows, or if it passes on its own
 // requests: generators that pass on to each other would all wait until their time is over.
-func (a *Allocator) RequestForPeer(tag string, n int64) (*Waiter, error) {
+func (a *Allocator) RequestForPeer(tag string, n int64) (*Later, error) {
 	if n < 1 || n > LimitMaxBatch*LimitMaxWaiting {
 		return nil, ErrBadCount
 	}

@@ -28,9 +28,9 @@ func (b *buffer) slowAfterLocked() time.Duration {
 	}
 }
 
-// Waiter is a request for which memory had not enough IDs. It waits in the queue of its tag until it is satisfied or
+// waiter is a request for which memory had not enough IDs. It waits in the queue of its tag until it is satisfied or
 // refused, for at most the allocator's MaxWait. If the store is known to fail, it is slow soon.
-type Waiter struct {
+type waiter struct {
 	Later
 	allocator *Allocator
 	buffer    *buffer
@@ -41,7 +41,7 @@ type Waiter struct {
 }
 
 // gaveUp takes the request out of the queue. IDs that were saved for it go to those behind it.
-func (w *Waiter) gaveUp(why error) error {
+func (w *waiter) gaveUp(why error) error {
 	b := w.buffer
 	if why == ErrTimedOut {
 		why = b.dryLocked(time.Now(), why, b.waiters.Len())
@@ -54,29 +54,29 @@ func (w *Waiter) gaveUp(why error) error {
 
 // queue holds the requests that wait for a tag, first come first. The zero value is empty.
 type queue struct {
-	list.List        // of *Waiter
+	list.List        // of *waiter
 	pushed    uint64 // waiters so far
 }
 
 // push adds a waiter at the end.
-func (q *queue) push(w *Waiter) {
+func (q *queue) push(w *waiter) {
 	w.number, w.place = q.pushed, q.PushBack(w)
 	q.pushed++
 }
 
 // first is the waiter that came first; nil: there is none.
-func (q *queue) first() *Waiter {
+func (q *queue) first() *waiter {
 	if e := q.Front(); e != nil {
-		return e.Value.(*Waiter)
+		return e.Value.(*waiter)
 	}
 	return nil
 }
 
 // all yields the waiters in their order. Each may leave the queue meanwhile.
-func (q *queue) all() iter.Seq[*Waiter] {
-	return func(yield func(*Waiter) bool) {
+func (q *queue) all() iter.Seq[*waiter] {
+	return func(yield func(*waiter) bool) {
 		for e := q.Front(); e != nil; {
-			w := e.Value.(*Waiter)
+			w := e.Value.(*waiter)
 			if e = e.Next(); !yield(w) {
 				return
 			}

@@ -101,7 +101,7 @@ func TestOverloaded(t *testing.T) {
 		gate := s.gated()
 		var r events
 		a := start(t, allocator.Config{Records: s, Notify: r.notify, MaxWaiting: 3})
-		var waiters []*allocator.Waiter
+		var waiters []*allocator.Later
 		for _, tag := range []string{"order", "other", "order"} { // all tags together
 			w := queued(t, a, tag, 2)
 			waiters = append(waiters, w)

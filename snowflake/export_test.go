@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/disk"
 )
 
@@ -80,9 +81,14 @@ func (g *Generator) Marks() Marks {
 	return m
 }
 
-// Done reports whether Wait has an answer already.
-func (w *Waiter) Done() bool {
-	w.g.mu.Lock()
-	defer w.g.mu.Unlock()
-	return w.element == nil
+// Waits reports whether a request is in the queue.
+func (g *Generator) Waits(l *allocator.Later) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for e := g.queue.Front(); e != nil; e = e.Next() {
+		if &e.Value.(*waiter).Later == l {
+			return true
+		}
+	}
+	return false
 }

@@ -3,6 +3,8 @@ package snowflake
 import (
 	"context"
 	"fmt"
+
+	"github.com/leafbus/leafbus/allocator"
 )
 
 // Take returns n IDs, all or none, in increasing order, and waits for them if it must. Each is greater than all
@@ -14,17 +16,16 @@ func (g *Generator) Take(ctx context.Context, n int64) ([]Range, error) {
 }
 
 func (g *Generator) take(ctx context.Context, dst []Range, n int64) ([]Range, error) {
-	ranges, waiter, err := g.Request(dst, n)
-	if waiter == nil {
+	ranges, later, err := g.Request(dst, n)
+	if later == nil {
 		return ranges, err
 	}
-	return waiter.Wait(ctx)
+	return later.Wait(ctx)
 }
 
-// Request issues n IDs and adds their ranges to dst. If it cannot do so at once, it returns a
-// waiter whose Wait returns them: this is for callers that must not block. It does not
-// allocate if dst has room. The errors are those of Take.
-func (g *Generator) Request(dst []Range, n int64) ([]Range, *Waiter, error) {
+// Request issues n IDs and adds their ranges to dst. If it cannot do so at once, it returns a Later that gets them: this
+// is for callers that must not block. It does not allocate if dst has room. The errors are those of Take.
+func (g *Generator) Request(dst []Range, n int64) ([]Range, *allocator.Later, error) {
 	if n < 1 {
 		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)
 	}

@@ -13,7 +13,7 @@ type Range = allocator.Range
 
 // queue holds the requests that wait. Generator.mu guards it.
 type queue struct {
-	list.List       // *Waiter
+	list.List       // *waiter
 	missing   int64 // IDs that they wait for
 	capacity  int64 // the most that missing may be; never changes
 }
@@ -28,20 +28,20 @@ const (
 	nextMillisecond = 500 * time.Microsecond
 )
 
-// Waiter is a request that could not be served at once. It waits until it is served or refused, for at most the
+// waiter is a request that could not be served at once. It waits until it is served or refused, for at most the
 // generator's MaxWait. IDs that were set aside for a request that gives up are lost: a gap.
-type Waiter struct {
+type waiter struct {
 	allocator.Later
 	g *Generator
 
 	// Guarded by the generator's lock.
-	element *list.Element // nil: no longer in the queue
+	element *list.Element
 	missing int64
 	ranges  []Range
 }
 
 // gaveUp takes the request out of the queue.
-func (w *Waiter) gaveUp(why error) error {
+func (w *waiter) gaveUp(why error) error {
 	w.g.leaveLocked(w)
 	if why == allocator.ErrTimedOut {
 		return ErrTimedOut
@@ -50,7 +50,7 @@ func (w *Waiter) gaveUp(why error) error {
 }
 
 // queueLocked makes a request wait.
-func (g *Generator) queueLocked(n int64) (*Waiter, error) {
+func (g *Generator) queueLocked(n int64) (*allocator.Later, error) {
 	q := &g.queue
 	if g.draining {
 		return nil, ErrClosed
@@ -58,16 +58,16 @@ func (g *Generator) queueLocked(n int64) (*Waiter, error) {
 	if q.missing+n > q.capacity || int64(q.Len()) >= g.cfg.MaxWaiting {
 		return nil, ErrOverloaded
 	}
-	w, now := &Waiter{g: g, missing: n}, time.Now()
+	w, now := &waiter{g: g, missing: n}, time.Now()
 	w.Begin(&g.mu, now.Add(slowAfter), now.Add(g.cfg.MaxWait), w.gaveUp)
 	w.element = q.PushBack(w)
 	q.missing += n
 	wake(g.signals.serve)
-	return w, nil
+	return &w.Later, nil
 }
 
 // finishLocked ends a wait.
-func (g *Generator) finishLocked(w *Waiter, err error) {
+func (g *Generator) finishLocked(w *waiter, err error) {
 	g.leaveLocked(w)
 	if err != nil {
 		w.ranges = nil
@@ -76,16 +76,15 @@ func (g *Generator) finishLocked(w *Waiter, err error) {
 	go w.Announce() // the callback must not run under the lock
 }
 
-func (g *Generator) leaveLocked(w *Waiter) {
+func (g *Generator) leaveLocked(w *waiter) {
 	g.queue.Remove(w.element)
-	w.element = nil
 	g.queue.missing -= w.missing
 }
 
 // refuseLocked refuses all requests that wait.
 func (g *Generator) refuseLocked(err error) {
 	for g.queue.Len() > 0 {
-		g.finishLocked(g.queue.Front().Value.(*Waiter), err)
+		g.finishLocked(g.queue.Front().Value.(*waiter), err)
 	}
 }
 
@@ -95,7 +94,7 @@ func (g *Generator) serveLocked(t int64) {
 	for g.queue.missing > 0 {
 		g.seq.enter(t)
 		for g.queue.Len() > 0 && g.seq.next < g.seq.size {
-			w := g.queue.Front().Value.(*Waiter)
+			w := g.queue.Front().Value.(*waiter)
 			n := min(w.missing, g.seq.size-g.seq.next, max(1, g.seq.size/turns))
 			w.ranges = idspace.AppendRange(w.ranges, g.issueLocked(n))
 			w.missing -= n

@@ -43,7 +43,7 @@ type process struct {
 }
 
 type waiting struct {
-	*snowflake.Waiter
+	*allocator.Later
 	n     int64
 	after int64 // ID that was the last when it began
 }
@@ -250,10 +250,10 @@ func (p *process) collect(impatient bool) {
 	done, cancel := context.WithCancel(context.Background())
 	cancel()
 	p.waiters = slices.DeleteFunc(p.waiters, func(w waiting) bool {
-		if !w.Done() && !impatient && !p.w.chance(10) {
+		if p.g.Waits(w.Later) && !impatient && !p.w.chance(10) {
 			return false
 		}
-		if !w.Done() {
+		if p.g.Waits(w.Later) {
 			p.note("gave up waiting")
 		}
 		ranges, err := w.Wait(done)

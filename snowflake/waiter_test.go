@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
 )
 
 // request asks for IDs that must be waited for.
-func (n *node) request(count int64) *snowflake.Waiter {
+func (n *node) request(count int64) *allocator.Later {
 	n.w.t.Helper()
 	ranges, w, err := n.Request(nil, count)
 	if w == nil {
@@ -30,7 +31,7 @@ func (n *node) refuses(count int64, want error) {
 
 // wait waits for a request that was made to wait, and must end like this after
 // exactly that time.
-func (n *node) wait(ctx context.Context, w *snowflake.Waiter, want error, after time.Duration) {
+func (n *node) wait(ctx context.Context, w *allocator.Later, want error, after time.Duration) {
 	n.w.t.Helper()
 	begin := time.Now()
 	ranges, err := w.Wait(ctx)
@@ -56,7 +57,7 @@ func TestOverloaded(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				// No request is served before the registry has answered, which is asked twice.
 				n := w.start(func(s *setup) { s.slow, s.MaxWaiting = time.Second/2, c.most })
-				var waiters []*snowflake.Waiter
+				var waiters []*allocator.Later
 				for _, count := range c.counts {
 					waiters = append(waiters, n.request(count))
 				}
@@ -101,7 +102,7 @@ func TestDrain(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		n := w.start()
 		time.Sleep(time.Second)
-		waiters := []*snowflake.Waiter{n.request(1_000_000), n.request(100)}
+		waiters := []*allocator.Later{n.request(1_000_000), n.request(100)}
 		n.end()
 		for _, waiter := range waiters {
 			n.wait(t.Context(), waiter, snowflake.ErrClosed, 0)

@@ -85,11 +85,8 @@ func (l *lender) take(s *service, req takeRequest) ([]bus.Range, *allocator.Late
 			return nil, nil, errLacks
 		}
 	} else if req.Tag != "" && l.alloc.Order(req.Tag) == allocator.Strict {
-		w, err := l.alloc.RequestForPeer(req.Tag, req.Count)
-		if w == nil {
-			return nil, nil, err
-		}
-		return nil, &w.Later, nil
+		later, err := l.alloc.RequestForPeer(req.Tag, req.Count)
+		return nil, later, err
 	}
 	return s.request(req.Tag, req.Count)
 }

@@ -19,11 +19,7 @@ func newSegments(c *common) *service {
 	s := &service{
 		common: c, name: wire.ServiceSegment, kind: SegmentKind, description: "IDs from the segments of a tag",
 		request: func(tag string, n int64) ([]bus.Range, *allocator.Later, error) {
-			ranges, w, err := c.alloc.Request(nil, tag, n)
-			if w == nil {
-				return ranges, nil, err
-			}
-			return nil, &w.Later, nil
+			return c.alloc.Request(nil, tag, n)
 		},
 		healthy:  func() error { return cmp.Or(c.phase.notPrepared(), c.alloc.Failing().Dry) },
 		starting: errNotYet,
@@ -51,11 +47,7 @@ func newSnowflakes(c *common) *service {
 			if why := c.flakes.noWorker(); why != nil {
 				return nil, nil, why
 			}
-			ranges, w, err := c.flakes.Request(nil, n)
-			if w == nil {
-				return ranges, nil, err
-			}
-			return nil, &w.Later, nil
+			return c.flakes.Request(nil, n)
 		},
 		healthy: func() error {
 			if c.group.away.isShut(gateSnowflakes, time.Now()) {
