@@ -103,7 +103,8 @@ func (s Stored) beyond(err error) error {
 		"if that is a mistake, set max_id back by SQL at once", ErrDamaged, s.Name, s.MaxID)
 }
 
-// refuses is the error if the record does not let n IDs be claimed.
+// refuses is the error if the record does not let n IDs be claimed. Of a tag in memory the last ones are enough: then
+// memory shows which requests they are enough for.
 func (s Stored) refuses(n int64) error {
 	if err := s.present(); err != nil {
 		return err
@@ -111,7 +112,7 @@ func (s Stored) refuses(n int64) error {
 	if s.Paused {
 		return &PausedError{s.Rules}
 	}
-	if left := s.Left(s.MaxID); left < n {
+	if left := s.Left(s.MaxID); left < n && (s.Order == Strict || left == 0) {
 		return fmt.Errorf("%w: the store has %d IDs of %s left", ErrExhausted, left, s.Name)
 	}
 	return nil
@@ -178,7 +179,7 @@ func (c *claims) note(s Stored) {
 // sets the step of the record to that of the row.
 func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Range, error) {
 	left := s.Left(s.MaxID)
-	n := max(p.need, min(max(p.n, s.Step), left/leftShare))
+	n := max(min(p.need, left), min(max(p.n, s.Step), left/leftShare))
 	switch {
 	case s.Order == Strict:
 		n = p.need

@@ -10,7 +10,9 @@ var claimMutations = []mutation{
 	{name: "a claim takes all that a limit leaves", by: "TestPropose", edits: []edit{
 		{"claims.go", "min(max(p.n, s.Step), left/leftShare)", "min(max(p.n, s.Step), left)"}}},
 	{name: "a claim takes less than is wanted", by: "TestPropose", edits: []edit{
-		{"claims.go", "n := max(p.need, min(", "n := max(1, min("}}},
+		{"claims.go", "n := max(min(p.need, left), min(", "n := max(1, min("}}},
+	{name: "all that is left is claimed bit by bit", by: "TestPropose", edits: []edit{
+		{"claims.go", "min(p.need, left)", "min(p.need, max(left/leftShare, 1))"}}},
 	{name: "a claim of a strict tag takes a step", by: "TestPropose|TestStrictClaims", edits: []edit{
 		{"claims.go", "		n = p.need\n", "		n = max(p.need, 10)\n"}}},
 	{name: "an opaque tag is numbered by the database", by: "TestPropose", edits: []edit{

@@ -57,8 +57,8 @@ var mutations = []mutation{
 		"a.reserveIDs(ctx, tag, p, seen)", "a.reserveIDs(ctx, tag, p, 1)"}}},
 	{name: "a conflict with another generator is a failure", by: "TestAdvanced", edits: []edit{{"refill.go",
 		"case !errors.Is(err, ErrConflict):", "case true:"}}},
-	{name: "the last IDs of a tag are not reserved", by: "TestExhaustedWaiters", edits: []edit{{"refill.go",
-		"case errors.Is(err, ErrExhausted) && p.need > 1:", "case false:"}}},
+	{name: "the last IDs of a tag are not reserved", by: "TestExhaustedWaiters", edits: []edit{{"claims.go",
+		"left < n && (s.Order == Strict || left == 0) {", "left < n {"}}},
 
 	// Marks.
 	{name: "the mark of a range is one too low", by: "TestAdvanced", edits: []edit{{"refill.go",

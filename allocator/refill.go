@@ -130,9 +130,6 @@ func (a *refills) reserve(b *buffer, p plan) error {
 			return a.strict.serve(b, p, grant, Claimed{Tag: b.tag}, start)
 		case err == nil:
 			return a.install(b, p, grant, time.Since(start))
-		case errors.Is(err, ErrExhausted) && p.need > 1:
-			p.need = 1 // the last ones
-			continue
 		case !errors.Is(err, ErrConflict):
 			return err
 		}
