@@ -357,7 +357,7 @@ func TestDelete(t *testing.T) {
 }
 
 // TestCommandsRace: a change that another one has overtaken is made again, on what is there then. What was read long
-// ago is not used: the process may have stood still.
+// ago is read again: the process may have stood still. A database that is far away does not make it repeat the change.
 func TestCommandsRace(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -383,6 +383,12 @@ func TestCommandsRace(t *testing.T) {
 		}), nil)
 		if _, s, err := one.Change(t.Context(), "order", allocator.Change{Step: &step}, false); err != nil || s.Description != "restored" {
 			t.Errorf("%+v, %v", s, err)
+		}
+		one.on(func(string) error { return sleep(t.Context(), 400*time.Millisecond) }, nil)
+		one.called(false)
+		_, err = one.Delete(t.Context(), "order")
+		if got := one.called(false); err != nil || !slices.Equal(got, []string{"load", "peek", "remove", "load", "swap"}) {
+			t.Errorf("%v, %v", got, err)
 		}
 	})
 }

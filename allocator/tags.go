@@ -16,8 +16,8 @@ import (
 const (
 	// maxLoads bounds the records of a list that are read at once.
 	maxLoads = 16
-	// changeFresh is how long ago a record may have been read when what an operator does is written. After that this
-	// process may have stood still.
+	// changeFresh is how long ago a record may have been read when what an operator does is written. After that it is
+	// read again, and must be the same: it may have been set back, and its revision may be that of another record.
 	changeFresh = time.Second
 )
 
@@ -331,11 +331,10 @@ func (a *admin) amend(
 		if err != nil {
 			return Stored{}, err
 		}
-		if apart(time.Now(), begun) > changeFresh {
-			if ctx.Err() != nil {
-				return Stored{}, ctx.Err()
+		if apart(time.Now(), begun) > changeFresh { // a database is far away, or this process stood still
+			if now, err := a.claims.load(ctx, tag); now != s || (err == nil) != (damage == nil) {
+				continue
 			}
-			continue // this process may have stood still
 		}
 		made, err := a.claims.swap(ctx, t, s.Revision)
 		switch {
