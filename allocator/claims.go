@@ -149,9 +149,8 @@ func (c *claims) loadOnce(ctx context.Context, tag string) (Stored, error) {
 	return c.cfg.Records.Load(ctx, tag)
 }
 
-// swap writes a record, and remembers it. It never lowers the format: what only the higher one has would be lost.
+// swap writes a record, and remembers it.
 func (c *claims) swap(ctx context.Context, t Tag, revision uint64) (Stored, error) {
-	t.Format = max(t.Format, c.cfg.Format())
 	at := time.Now()
 	revision, err := c.cfg.Records.Swap(ctx, t, revision)
 	if err != nil {

@@ -73,10 +73,6 @@ type Config struct {
 	// the allocator. Default: none.
 	Notify func(Event)
 
-	// Format returns the highest format of a record that all generators know which are heard. Records are written in no
-	// higher one, unless they have it already. Default: RecordFormat.
-	Format func() int
-
 	// Push is called with each record that was written, before an ID of it is handed out: the other generators must
 	// hear of it, see [Allocator.Push]. Records of claims of strict tags come from the watch alone. Without a revision,
 	// only its last range counts. Several goroutines call it. Default: none.
@@ -116,9 +112,6 @@ func (cfg Config) withDefaults() Config {
 	cfg.Refresh = cmp.Or(cfg.Refresh, DefaultRefresh)
 	if cfg.Leads == nil {
 		cfg.Leads = func() bool { return true }
-	}
-	if cfg.Format == nil {
-		cfg.Format = func() int { return RecordFormat }
 	}
 	if cfg.Ask == nil {
 		cfg.Ask = func(context.Context, string) (Known, error) { return Known{}, nil }

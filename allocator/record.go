@@ -110,7 +110,7 @@ func (t Tag) Merge(old Tag, known int64) (Tag, error) {
 	if old.Version > t.Version {
 		t.Rules = old.Rules
 	}
-	t.Floor, t.Format = max(t.Floor, old.Floor), max(t.Format, old.Format)
+	t.Floor = max(t.Floor, old.Floor)
 	if end := max(old.MaxID, known); end > t.MaxID {
 		t = t.Rise(end, end)
 	}
@@ -155,7 +155,7 @@ func (c *Claim) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// RecordFormat is the highest format of a record that this version knows. A version with another field in the record
-// raises it by 1, and reads the lower formats, too. It writes the field only into records of its format: see
-// [Config.Format].
+// RecordFormat is the format of the records that this version writes, and the only one that it reads. A version with
+// another field in the record raises it by 1, and reads this one, too. It writes its own only when the heartbeats of all
+// generators that are heard name it: those of this version name none.
 const RecordFormat = 1

@@ -42,7 +42,7 @@ type Tag struct {
 	Deleted bool `json:"deleted,omitempty"`
 	// Last is the last range that was claimed.
 	Last Claim `json:"last,omitzero"`
-	// Format is that of the record; 0: it was not written yet. A write keeps it or raises it, see [Config.Format].
+	// Format is that of the record, see [RecordFormat]; 0: it was not written yet.
 	Format int `json:"format,omitempty"`
 }
 

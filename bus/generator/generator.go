@@ -97,7 +97,7 @@ func New(cfg Config) *Generator {
 	g.concealer = newConcealer(cfg.Keys, cfg.Conn, counts.overloaded)
 	b.alloc = allocator.New(allocator.Config{
 		Records: cfg.Records, Numbers: cfg.Numbers, Keys: peerKeys{cfg.Keys, g.exchange}, Index: cfg.Index,
-		Format: g.heartbeats.format, Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
+		Node: cfg.Node, Run: g.group.self, Log: cfg.Log,
 		LoadAhead: cfg.LoadAhead, Pace: g.outbox.Pace, Refresh: cfg.Refresh, Leads: g.exchange.leads,
 		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: borrower.passOn, Starting: g.phase.notPrepared,
 		Notify: func(e allocator.Event) {

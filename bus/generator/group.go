@@ -31,7 +31,6 @@ const (
 type heartbeat struct {
 	Node      string `json:"node"`
 	ID        string `json:"id"`               // of this run of the generator
-	Format    int    `json:"format"`           // the highest format of a record that it knows
 	Polls     bool   `json:"polls,omitempty"`  // its last comparison of the database with the records was a success
 	Opaque    bool   `json:"opaque,omitempty"` // it has seen the record of an opaque tag
 	Segment   bool   `json:"segment"`          // it can answer leaf.segment
@@ -221,14 +220,6 @@ func (g *group) anyPeer(now, since time.Time, has func(heartbeat) bool) bool {
 		}
 	}
 	return false
-}
-
-// format is the highest format of a record, up to known, that all peers know.
-func (g *group) format(now time.Time, known int) int {
-	for p := range g.heard(now) {
-		known = min(known, p.Format)
-	}
-	return max(known, 1)
 }
 
 // count returns how many peers sent a last heartbeat with the property.

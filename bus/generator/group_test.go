@@ -190,18 +190,3 @@ func TestAllSilent(t *testing.T) {
 		}
 	}
 }
-
-// TestFormatOfPeers: a peer counts as long as it is heard.
-func TestFormatOfPeers(t *testing.T) {
-	t.Parallel()
-	p := newGroup("me")
-	start := time.Unix(1_700_000_000, 0)
-	p.hear(start, 0, wire.Encode(heartbeat{Node: "a", ID: "1", Format: 2}))
-	p.hear(start.Add(time.Second), 0, wire.Encode(heartbeat{Node: "b", ID: "2", Format: 3}))
-	p.hear(start.Add(2*time.Second), 0, wire.Encode(heartbeat{Node: "c", ID: "3", Format: 9}))
-	for after, want := range map[time.Duration]int{2 * time.Second: 2, 3 * time.Second: 3, 9 * time.Second: 4} {
-		if got := p.format(start.Add(after), 4); got != want {
-			t.Errorf("after %v all know format %d, want %d", after, got, want)
-		}
-	}
-}

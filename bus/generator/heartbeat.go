@@ -38,7 +38,7 @@ func (h *heartbeats) send(b heartbeat) (number uint64) {
 	now := time.Now()
 	b.Node, b.ID, b.UnixMS = h.cfg.Node, h.group.self, h.cfg.Snowflake.Clock().Wall
 	b.Number = h.group.away.send(at(now))
-	b.Format, b.Polls, b.Opaque = allocator.RecordFormat, h.alloc.Polled(), h.cfg.Index.Opaque() != ""
+	b.Polls, b.Opaque = h.alloc.Polled(), h.cfg.Index.Opaque() != ""
 	b.Server, b.Stays = h.cfg.Conn.ConnectedServerId(), h.spreading.stays(now)
 	// A service that is still aside does not count, because two could rely on each other.
 	segmentsAside, snowflakesAside := h.segments.aside.Load(), h.snowflakes.aside.Load()
@@ -134,16 +134,6 @@ func (h *heartbeats) hearPeers(ctx context.Context) error {
 	}
 	h.heardAll.Store(time.Now().UnixNano())
 	return nil
-}
-
-// format is the highest format of a record that all generators know which are heard. Before they had time to say so, it
-// is the first one.
-func (h *heartbeats) format() int {
-	now := time.Now()
-	if h.link.heardFor(now) < heartbeatExpires {
-		return 1
-	}
-	return h.group.format(now, allocator.RecordFormat)
 }
 
 // peersKnown reports whether the other generators have had time to report which workers they

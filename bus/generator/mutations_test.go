@@ -36,8 +36,6 @@ func TestMutations(t *testing.T) {
 			"	case bus.StoreUnavailable:\n", "	case \"\":\n"}}},
 		{"callers read why there is no worker", "TestCausesAreNotForCallers", []edit{{"errors.go",
 			"	case bus.NoWorkerID:\n", "	case \"\":\n"}}},
-		{"records get a format that not all peers know", "TestFormatOfPeers", []edit{{"group.go",
-			"		known = min(known, p.Format)\n", "		_ = p\n"}}},
 
 		// Subscriptions.
 		{"a generator that NATS lets answer nobody is ready", "TestStartWithoutSubscriptions", []edit{{"serve.go",

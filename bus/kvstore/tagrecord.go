@@ -18,7 +18,7 @@ type tagRecord struct {
 
 // encodeTag returns the record of a tag for the bucket with this first sequence.
 func encodeTag(t allocator.Tag, bucket uint64) ([]byte, error) {
-	t.Format = max(t.Format, 1)
+	t.Format = allocator.RecordFormat
 	return json.Marshal(tagRecord{bucket, t})
 }
 
