@@ -112,6 +112,7 @@ func (g *Generator) conditions() []*condition {
 
 func (a *alerts) look(now time.Time) {
 	a.lookRefills(now)
+	a.lookLost(now)
 	for _, c := range a.conditions {
 		a.judge(now, c)
 	}

@@ -43,9 +43,8 @@ type heartbeat struct {
 	Lost   []int64 `json:"lost,omitempty"`
 	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
 	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
-	// Released is a worker that an operator has just released through this generator.
-	Released *int64 `json:"released,omitempty"`
-	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good.
+	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good, or
+	// whose worker an operator has released.
 	Forgotten string     `json:"forgotten,omitempty"`
 	Asks      bool       `json:"asks,omitempty"`       // all that hear it answer with a heartbeat
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat
@@ -63,7 +62,7 @@ type heartbeat struct {
 //	heartbeats.heard ── hear, learn             what a peer reports of itself, and of lost nodes
 //	members, present, heard, anyPeer, count     who runs, and what they say of themselves
 //	held, claimed, claimLost, lostWorkers       workers
-//	lostAlerts ── declare, next, published      who is lost, see lost.go
+//	alerts ── declare                           who is lost, see lost.go
 type group struct {
 	self string // ID of this run
 	away *away  // whether the own heartbeats come back
@@ -73,7 +72,7 @@ type group struct {
 	mu           sync.Mutex
 	installation string              // empty: this generator has not joined it yet
 	peers        map[string]*peer    // by run
-	ends         map[string]peer     // of losses, by node: those that the stream lacks
+	found        []peer              // those whose loss is over since the last declare
 	ownClaims    map[int64]time.Time // workers that this generator has lost, and until when it claims them
 }
 
@@ -82,7 +81,7 @@ type group struct {
 type peer struct {
 	heartbeat // the last one
 	heard     time.Time
-	loss      loss
+	lost      bool // it was silent for lostAfter, so operators see it
 	// ahead is by how many ms this generator's clock was ahead of the peer's when each of the last
 	// heartbeats arrived. The way of a heartbeat adds to it, so the least is nearest.
 	ahead []int64
@@ -93,7 +92,7 @@ func (p *peer) here(now time.Time) bool { return !p.Gone && now.Sub(p.heard) < h
 func newGroup(self string) *group {
 	return &group{
 		self: self, away: newAway(), peerChanged: make(chan struct{}, 1),
-		peers: make(map[string]*peer), ends: make(map[string]peer), ownClaims: make(map[int64]time.Time),
+		peers: make(map[string]*peer), ownClaims: make(map[int64]time.Time),
 	}
 }
 

@@ -97,9 +97,6 @@ func (h *heartbeats) heard(msg *nats.Msg) {
 	if b.Worker != nil && *b.Worker == h.flakes.Worker() {
 		h.group.away.relearn(theWorker) // one of the two is a clone, or the registry was restored
 	}
-	if b.Released != nil {
-		h.group.release(*b.Released)
-	}
 	if b.Forgotten != "" {
 		h.group.forget(now, b.Forgotten)
 	}
