@@ -30,7 +30,8 @@ import (
 //	├── preparation.run   prepares (installation, store, tags; retried until
 //	│                     done), and runs the allocator (follows the tags; refills; loads ahead)
 //	├── flakes.run        keeps a worker
-//	└── serve             heartbeats; leaves and enters the queue groups; moves to another NATS server; alerts
+//	├── heartbeats.run    says how this generator is
+//	└── serve             leaves and enters the queue groups; moves to another NATS server; alerts
 //	    └── services      leaf; leaf-segment and leaf-snowflake while they can be served
 //	        └── requests  a goroutine for each request that waits, or asks the store
 type Generator struct {

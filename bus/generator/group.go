@@ -66,8 +66,9 @@ type heartbeat struct {
 type group struct {
 	self string // ID of this run
 	away *away  // whether the own heartbeats come back
-	// peerChanged holds one when what another generator can serve has changed.
-	peerChanged chan struct{}
+	// look holds one when the loop of the generator must not wait for its next look: what a generator can serve has
+	// changed, and a peer that can may be leaving.
+	look chan struct{}
 
 	mu           sync.Mutex
 	installation string              // empty: this generator has not joined it yet
@@ -91,7 +92,7 @@ func (p *peer) here(now time.Time) bool { return !p.Gone && now.Sub(p.heard) < h
 
 func newGroup(self string) *group {
 	return &group{
-		self: self, away: newAway(), peerChanged: make(chan struct{}, 1),
+		self: self, away: newAway(), look: make(chan struct{}, 1),
 		peers: make(map[string]*peer), ownClaims: make(map[int64]time.Time),
 	}
 }
@@ -134,7 +135,7 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 		g.peers[b.ID] = p
 	}
 	if p.Segment != b.Segment || p.Snowflake != b.Snowflake || b.Gone {
-		signal(g.peerChanged)
+		signal(g.look)
 	}
 	rival := g.isRivalLocked(b)
 	isNew = !b.Gone && !rival && !p.here(now)

@@ -58,7 +58,7 @@ func (s *service) stepAside(now time.Time) error {
 	why := s.able()
 	changed := s.health.note(now, why == nil)
 	if changed && why != nil {
-		time.AfterFunc(leaveAfter, func() { signal(s.group.peerChanged) })
+		time.AfterFunc(leaveAfter, func() { signal(s.group.look) })
 	}
 	since, bad := s.health.bad(now)
 	aside := bad && s.group.anyPeer(now, since, s.offers)

@@ -18,7 +18,7 @@ const hearWithin = 500 * time.Millisecond
 
 // heartbeats are what generators send each other about themselves:
 //
-//	serve, stop ── send     each second, and at each change
+//	run ── send             each second, and at each change
 //	NATS ── heard           group and membership take them in
 //	hearPeers, peersKnown   whether all that run were heard
 //
@@ -68,9 +68,23 @@ func (h *heartbeats) send(b heartbeat) (number uint64) {
 // now sends a heartbeat.
 func (h *heartbeats) now() { h.send(heartbeat{}) }
 
-// run sends a heartbeat each second until the context is done. A stop needs it: until a generator has ended, its peers
-// must not count it as lost.
-func (h *heartbeats) run(ctx context.Context) { every(ctx, heartbeatEvery, h.now) }
+// run sends a heartbeat each second, and when the state has changed, until the context is done. It goes on through a
+// stop: until a generator has ended, its peers must not count it as lost.
+func (h *heartbeats) run(ctx context.Context) {
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			h.now()
+		case <-h.changed:
+			h.now()
+			signal(h.group.look)
+		}
+	}
+}
 
 // announce sends a heartbeat and waits until NATS has passed it on.
 func (h *heartbeats) announce() error {

@@ -88,8 +88,7 @@ func TestMutations(t *testing.T) {
 		{"requests that came before a stop are refused", "TestDrainSnowflakes", []edit{{"run.go",
 			"		g.segments.queue.do(g.segments.queue.drain)\n		g.snowflakes.queue.do(g.snowflakes.queue.drain)\n", ""}}},
 		{"a generator that ends says goodbye before its last answers", "TestDrainIsHeard", []edit{{"run.go",
-			"	g.phase.draining.Store(true)\n	g.heartbeats.now()\n	heartbeats := background(g.heartbeats.run)\n",
-			"	g.phase.draining.Store(true)\n	g.heartbeats.send(heartbeat{Gone: true})\n	heartbeats := background(func(context.Context) {})\n"}}},
+			"	g.heartbeats.now()\n", "	r.heartbeats.stop()\n	g.heartbeats.send(heartbeat{Gone: true})\n"}}},
 
 		// What an operator says.
 		{"a change that the store cannot do is not passed on", "TestPassAdmin", []edit{{"administration.go",

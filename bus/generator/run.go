@@ -30,6 +30,7 @@ func (g *Generator) Run(ctx context.Context) error {
 	r.queues = background(g.segments.queue.run, g.snowflakes.queue.run)
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin
+		r.heartbeats = background(g.heartbeats.run)
 		r.work = background(g.preparation.run)
 		r.flakes = background(g.flakes.run)
 		err = g.serve(ctx, r, status)
@@ -40,10 +41,10 @@ func (g *Generator) Run(ctx context.Context) error {
 
 // run is what stop must end.
 type run struct {
-	events, looks, queues, work, flakes stopper
-	leaf                                micro.Service // nil: not added yet
-	endLife                             context.CancelFunc
-	closed                              <-chan nats.Status
+	events, looks, queues, heartbeats, work, flakes stopper
+	leaf                                            micro.Service // nil: not added yet
+	endLife                                         context.CancelFunc
+	closed                                          <-chan nats.Status
 }
 
 // listen subscribes to what the other generators send. It comes before anything is served,
@@ -87,7 +88,6 @@ func (g *Generator) stop(r *run, why error) {
 	}
 	g.phase.draining.Store(true)
 	g.heartbeats.now()
-	heartbeats := background(g.heartbeats.run)
 	// Leave, so that no new requests come, and finish those that are here. A generator that failed must not reserve for
 	// these.
 	ctx, cancel := g.drainTime()
@@ -116,7 +116,7 @@ func (g *Generator) stop(r *run, why error) {
 		g.outbox.Publish(g.nodeEvent("stopped"))
 	}
 	r.events.stop()
-	heartbeats.stop()
+	r.heartbeats.stop()
 	g.heartbeats.send(heartbeat{Gone: true}) // not before: until here a change of max_id waits for this generator
 	// The last callbacks are answered from memory while the connection drains.
 	if err := g.cfg.Conn.Drain(); err == nil {

@@ -23,8 +23,6 @@ const (
 // are there, or after startTimeout. It returns when the context is done, or with the error
 // that ends the generator.
 func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status) error {
-	heartbeats := time.NewTicker(heartbeatEvery)
-	defer heartbeats.Stop()
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
 	late := time.After(startTimeout)
@@ -39,12 +37,8 @@ func (g *Generator) serve(ctx context.Context, r *run, status <-chan nats.Status
 			if s == nats.CLOSED {
 				return errors.Join(errors.New("the connection to NATS is closed for good"), g.cfg.Conn.LastError())
 			}
-			g.heartbeats.now()
-		case <-heartbeats.C:
-			g.heartbeats.now()
-		case <-g.heartbeats.changed:
-			g.heartbeats.now()
-		case <-g.group.peerChanged: // a peer that can serve may be leaving: do not wait for the next look
+			signal(g.heartbeats.changed)
+		case <-g.group.look:
 		case now := <-looks.C:
 			g.alerts.look(now)
 			if n := g.cfg.Numbers; n != nil && errors.Is(n.Err(), allocator.ErrRefused) {

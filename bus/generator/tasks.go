@@ -6,20 +6,6 @@ import (
 	"time"
 )
 
-// every calls f after each pause, until the context is done.
-func every(ctx context.Context, pause time.Duration, f func()) {
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			f()
-		}
-	}
-}
-
 // tasks are the goroutines that callbacks start. Unlike a [sync.WaitGroup] it can be closed
 // while callbacks still come, and a wait for it can end early. Its methods are safe for
 // concurrent use; the zero value is ready.
