@@ -72,7 +72,7 @@ var reconcileMutations = []mutation{
 	{name: "a change is written on a record that was read long ago", by: "TestCommandsRace", edits: []edit{
 		{"tags.go", "if apart(time.Now(), begun) > changeFresh {", "if begun.IsZero() {"}}},
 	{name: "a change through a database that is far away is made again and again", by: "TestCommandsRace", edits: []edit{
-		{"tags.go", "now != s || (err", "now == s || (err"}}},
+		{"tags.go", "again != s || (err", "again == s || (err"}}},
 	{name: "a change that another one has overtaken fails", by: "TestCommandsRace", edits: []edit{
 		{"tags.go", "case !errors.Is(err, ErrConflict):\n			return Stored{}, err\n		case !pause", "case true:\n			return Stored{}, err\n		case !pause"}}},
 	{name: "a change is not in force here", by: "TestChange", edits: []edit{

@@ -332,7 +332,9 @@ func (a *admin) amend(
 			return Stored{}, err
 		}
 		if apart(time.Now(), begun) > changeFresh { // a database is far away, or this process stood still
-			if now, err := a.claims.load(ctx, tag); now != s || (err == nil) != (damage == nil) {
+			begun = time.Now()
+			again, err := a.claims.load(ctx, tag)
+			if again != s || (err == nil) != (damage == nil) || apart(time.Now(), begun) > changeFresh {
 				continue
 			}
 		}

@@ -43,8 +43,7 @@ type heartbeat struct {
 	Lost   []int64 `json:"lost,omitempty"`
 	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
 	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
-	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good, or
-	// whose worker an operator has released.
+	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good.
 	Forgotten string     `json:"forgotten,omitempty"`
 	Asks      bool       `json:"asks,omitempty"`       // all that hear it answer with a heartbeat
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat

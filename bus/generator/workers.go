@@ -120,8 +120,6 @@ func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (adm
 	w.findings.publish("worker.released", key(r.Worker), events.Worker{
 		Node: w.cfg.Node, Worker: r.Worker, Registry: w.cfg.RegistryKind,
 		ReservedUntilMS: r.ReservedUntil, Holder: r.Node})
-	w.group.forget(time.Now(), r.Node) // its peers need not wait for what it had reserved
-	w.heartbeats.send(heartbeat{Forgotten: r.Node})
 	return w.worker(time.Now(), r), nil
 }
 
