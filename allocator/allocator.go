@@ -52,8 +52,7 @@ func New(cfg Config) *Allocator {
 	a.strictClaims = &strictClaims{a.refills, make(chan struct{}, maxClaims)}
 	a.follower = &follower{refills: a.refills, heals: newHeals()}
 	a.refills.strict, a.refills.follower = a.strictClaims, a.follower
-	a.handover.follower, a.rows.follower = a.follower, a.follower
-	a.admin.of, a.admin.cfg, a.admin.claims = a.follower, &a.cfg, claims
+	a.handover.follower, a.rows.follower, a.admin.follower = a.follower, a.follower, a.follower
 	return a
 }
 
@@ -128,35 +127,28 @@ func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Later, 
 	if n > a.cfg.MaxBatch {
 		return nil, nil, fmt.Errorf("%w: %d IDs were requested, the limit is %d", ErrBatchTooLarge, n, a.cfg.MaxBatch)
 	}
-	for {
-		b, err := a.buffer(tag)
-		if err != nil {
-			return nil, nil, err
-		}
-		b.mu.Lock()
-		if b.gone {
-			b.mu.Unlock()
-			continue
-		}
-		if err := a.admitLocked(b, n); err != nil {
-			b.mu.Unlock()
-			return nil, nil, err
-		}
-		if b.leftLocked() < n || b.saved {
-			later, err := a.queueAndUnlock(b, n, false)
-			return nil, later, err
-		}
-		dst = b.takeLocked(dst, n)
-		b.chargeLocked(n)
-		if b.leftLocked() == 0 {
-			a.recountLocked(b)
-		}
-		if b.wake == nil && len(b.segments) < 2 && b.nextDueLocked() {
-			a.refillLocked(b)
-		}
-		b.mu.Unlock()
-		return dst, nil, nil
+	b, err := a.lockedOrNew(tag)
+	if err != nil {
+		return nil, nil, err
 	}
+	if err := a.admitLocked(b, n); err != nil {
+		b.mu.Unlock()
+		return nil, nil, err
+	}
+	if b.leftLocked() < n || b.saved {
+		later, err := a.queueAndUnlock(b, n, false)
+		return nil, later, err
+	}
+	dst = b.takeLocked(dst, n)
+	b.chargeLocked(n)
+	if b.leftLocked() == 0 {
+		a.recountLocked(b)
+	}
+	if b.wake == nil && len(b.segments) < 2 && b.nextDueLocked() {
+		a.refillLocked(b)
+	}
+	b.mu.Unlock()
+	return dst, nil, nil
 }
 
 // queueAndUnlock puts a request for n IDs into the queue of b, and makes sure that a
@@ -174,8 +166,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Later, e
 	case b.failure != nil && now.Sub(b.failure.since) >= a.cfg.MaxWait:
 		// Others have waited that long in vain: this one is refused at once.
 		err = b.dryLocked(now, ErrTimedOut, b.waiters.Len()+1)
-	case a.waiting.Add(1) > a.cfg.MaxWaiting:
-		a.waiting.Add(-1)
+	case a.waiting.Load() >= a.cfg.MaxWaiting:
 		err = b.dryLocked(now, ErrOverloaded, b.waiters.Len()+1)
 	}
 	if err != nil {
@@ -190,6 +181,7 @@ func (a *Allocator) queueAndUnlock(b *buffer, n int64, fromPeer bool) (*Later, e
 	w := &waiter{allocator: a, buffer: b, n: n, fromPeer: fromPeer}
 	w.Begin(&b.mu, now.Add(b.slowAfterLocked()), now.Add(a.cfg.MaxWait), w.gaveUp)
 	b.waiters.push(w)
+	a.waiting.Add(1)
 	if !fromPeer { // the other generator has taken them from its own share
 		b.chargeLocked(n)
 	}

@@ -93,13 +93,12 @@ func (a *refills) loadAhead(tags []string) {
 // claimAhead returns the buffer of a tag that was never loaded, which the caller
 // then owns as a refill does, and what to reserve; nil if nothing.
 func (a *refills) claimAhead(tag string) (*buffer, plan) {
-	b, err := a.buffer(tag)
+	b, err := a.lockedOrNew(tag)
 	if err != nil {
 		return nil, plan{} // closed
 	}
-	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gone || b.wake != nil || !b.refilled.IsZero() {
+	if b.wake != nil || !b.refilled.IsZero() {
 		return nil, plan{}
 	}
 	b.beginRefillLocked()

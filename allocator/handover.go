@@ -92,11 +92,10 @@ func (a *handover) rooms(ctx context.Context, tags []string) map[string]*buffer 
 
 // room returns the buffer of a tag that has room for more segments; nil: there is none.
 func (a *handover) room(ctx context.Context, tag string) *buffer {
-	b, err := a.buffer(tag)
+	b, err := a.lockedOrNew(tag)
 	if err != nil {
 		return nil
 	}
-	b.mu.Lock()
 	known := b.stepper.base > 0
 	b.mu.Unlock()
 	if !known || a.cfg.Index.Order(tag) != Trend {

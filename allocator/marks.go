@@ -68,12 +68,7 @@ func OpenIndex(path string) (*Index, error) {
 // within markWait. After an error the mark is in memory, and may be in the file. The
 // next Record writes it again.
 func (x *Index) Record(tag string, end int64) error {
-	x.mu.Lock()
-	e := x.of[tag]
-	e.end = max(e.end, end)
-	x.setLocked(tag, e)
-	x.dirtyLocked(tag, end)
-	x.mu.Unlock()
+	x.Observe(tag, end)
 	return x.flush()
 }
 

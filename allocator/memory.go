@@ -13,7 +13,7 @@ import (
 
 // memory has the buffers of the tags that were used lately. Each of its locks comes before those of buffers.
 //
-//	buffer, lockedBuffer, all     find them
+//	lockedOrNew, lockedBuffer     find them
 //	drop, forget, sweep ── evict  take them out
 //	Views, Totals, Seen, Known    say what they have
 type memory struct {
@@ -55,6 +55,20 @@ func (m *memory) buffer(tag string) (*buffer, error) {
 	return b, nil
 }
 
+// lockedOrNew returns the buffer of tag, locked.
+func (m *memory) lockedOrNew(tag string) (*buffer, error) {
+	for {
+		b, err := m.buffer(tag)
+		if err != nil {
+			return nil, err
+		}
+		if b.mu.Lock(); !b.gone { // if it is gone, the tag may have another buffer
+			return b, nil
+		}
+		b.mu.Unlock()
+	}
+}
+
 // lockedBuffer returns the buffer of tag, locked; nil if there is none in memory.
 func (m *memory) lockedBuffer(tag string) *buffer {
 	for {
@@ -62,8 +76,7 @@ func (m *memory) lockedBuffer(tag string) *buffer {
 		if b == nil {
 			return nil
 		}
-		b.mu.Lock()
-		if !b.gone { // if it is gone, the tag may have another buffer
+		if b.mu.Lock(); !b.gone {
 			return b
 		}
 		b.mu.Unlock()

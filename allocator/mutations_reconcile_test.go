@@ -35,7 +35,7 @@ var reconcileMutations = []mutation{
 	{name: "a new tag begins below what others know", by: "TestCreate", edits: []edit{
 		{"tags.go", "if others, err = a.cfg.Ask(ctx, t.Name); err != nil {", "if _, err = a.cfg.Ask(ctx, t.Name); err != nil {"}}},
 	{name: "a new tag begins below what this generator knows", by: "TestCreate", edits: []edit{
-		{"tags.go", "known := others.Merge(a.of.Known(t.Name))", "known := others"}}},
+		{"tags.go", "known := others.Merge(a.Known(t.Name))", "known := others"}}},
 	{name: "a new tag begins below what the sender knows", by: "TestCreate", edits: []edit{
 		{"tags.go", "		known.End = max(known.End, seen)\n", ""}}},
 	{name: "a new tag begins below the mark of a deletion", by: "TestCreate", edits: []edit{
@@ -68,7 +68,7 @@ var reconcileMutations = []mutation{
 	{name: "a deletion forgets an older mark", by: "TestDelete", edits: []edit{
 		{"tags.go", "max(row.MaxID, row.Mark)", "row.MaxID"}}},
 	{name: "a deletion forgets what this generator knows", by: "TestDelete", edits: []edit{
-		{"tags.go", "s.Delete(a.of.Seen(tag))", "s.Delete(0)"}}},
+		{"tags.go", "s.Delete(a.Seen(tag))", "s.Delete(0)"}}},
 	{name: "a change is written on a record that was read long ago", by: "TestCommandsRace", edits: []edit{
 		{"tags.go", "if apart(time.Now(), begun) > changeFresh {", "if begun.IsZero() {"}}},
 	{name: "a change through a database that is far away is made again and again", by: "TestCommandsRace", edits: []edit{
@@ -76,7 +76,7 @@ var reconcileMutations = []mutation{
 	{name: "a change that another one has overtaken fails", by: "TestCommandsRace", edits: []edit{
 		{"tags.go", "case !errors.Is(err, ErrConflict):\n			return Stored{}, err\n		case !pause", "case true:\n			return Stored{}, err\n		case !pause"}}},
 	{name: "a change is not in force here", by: "TestChange", edits: []edit{
-		{"tags.go", "			a.of.reconcile(Update{Stored: made}, true)\n			return made, nil", "			return made, nil"}}},
+		{"tags.go", "			a.reconcile(Update{Stored: made}, true)\n			return made, nil", "			return made, nil"}}},
 	{name: "a list comes before the tags are known", by: "TestList", edits: []edit{
 		{"tags.go", "	if !a.listed.Load() {", "	if false {"}}},
 	{name: "a list has tombstones", by: "TestList", edits: []edit{

@@ -56,17 +56,16 @@ const repeatLog = time.Minute
 func (p *poll) run() {
 	p.ahead, p.missing, p.shadows = make(map[string]int64), make(map[string]time.Time), make(map[string]bool)
 	var logged time.Time // when the log last said that it failed; zero: it does not
-	for synced, lost := false, false; ; {
+	for lost := false; ; {
 		wait := p.cfg.Refresh
 		ctx, cancel := context.WithTimeout(p.ctx, max(p.cfg.Refresh, attemptTimeout))
 		err := p.cfg.Numbers.Check(ctx)
 		// At the start the index does not have the records. Later it may have some that are lost by now.
 		gone := errors.Is(p.cfg.Records.Err(), ErrTagsLost)
-		if err == nil && (!synced || gone && !lost || p.rewatched.Load()) {
-			err = p.cfg.Index.refresh(func() error { return p.cfg.Records.Sync(ctx) })
-			if synced = err == nil; synced {
+		if err == nil && (!p.refreshed.Load() || gone && !lost) {
+			if err = p.cfg.Index.refresh(func() error { return p.cfg.Records.Sync(ctx) }); err == nil {
 				lost = gone
-				p.rewatched.Store(false)
+				p.refreshed.Store(true)
 			}
 		}
 		if err != nil {
@@ -114,18 +113,19 @@ func (p *poll) once(ctx context.Context) error {
 			return
 		}
 		e := index.polled(r.Name, p.round, r.MaxID != 0)
-		switch known := e.revision != 0; {
-		case r.MaxID == 0 && known && (e.deleted || e.order != indexedTrend): // P6
-			if r.Mark < e.end || r.Kind != e.order.kind() {
-				question = append(question, r.Name)
-			}
-		case r.MaxID == 0:
-		case known && e.order != indexedTrend:
-			shadows[r.Name] = true
+		known, isRow := e.revision != 0, r.MaxID != 0
+		if known && isRow {
+			rows++
+		}
+		if marked := e.order != indexedTrend || e.deleted && !isRow; known && marked {
 			if r.Mark < e.end || r.Kind != e.order.kind() { // P6
 				question = append(question, r.Name)
 			}
-			rows++
+		}
+		switch {
+		case !isRow:
+		case known && e.order != indexedTrend:
+			shadows[r.Name] = true
 		case !known && (r.Problem != nil || r.Kind == KindStrict || r.Kind == KindOpaque):
 			if r.Problem != nil {
 				damaged = append(damaged, r.Name)
@@ -134,14 +134,10 @@ func (p *poll) once(ctx context.Context) error {
 			unknown = append(unknown, r.Name)
 		case e.deleted, r.MaxID < e.end, r.Step != e.step:
 			question = append(question, r.Name)
-			rows++
-		default:
-			rows++
-			if r.MaxID > e.end {
-				ahead[r.Name] = r.MaxID
-				if was, ok := p.ahead[r.Name]; ok && was > e.end {
-					question = append(question, r.Name)
-				}
+		case r.MaxID > e.end:
+			ahead[r.Name] = r.MaxID
+			if was, ok := p.ahead[r.Name]; ok && was > e.end {
+				question = append(question, r.Name)
 			}
 		}
 	})

@@ -42,7 +42,12 @@ func TestPoll(t *testing.T) {
 		"P1 the step is damaged": {there: none, act: func(w *world) {
 			w.numbers.SetRow(allocator.Row{Name: "order", MaxID: 30, Step: -1, Problem: allocator.ErrDamaged})
 		}, row: allocator.Row{MaxID: 30, Step: -1}},
-		"P1 others do not answer":    {there: none, act: func(w *world) { w.sql("order", 30) }, g: func(g *gen) { g.silent = errAway }, row: allocator.Row{MaxID: 30}},
+		"P1 others do not answer": {there: none, act: func(w *world) { w.sql("order", 30) }, g: func(g *gen) { g.silent = errAway }, row: allocator.Row{MaxID: 30}},
+		"P1 the records are set back": {there: func(w *world) { w.make(allocator.Tag{Name: "order", MaxID: 51}) }, act: func(w *world) {
+			backup := w.records.Snapshot()
+			delete(backup, "order")
+			w.records.Restore(backup)
+		}, after: 1, end: 51, row: allocator.Row{MaxID: 51}},
 		"P2 the row is gone":         {act: func(w *world) { w.numbers.DeleteRow("order") }, after: 2, end: 51, dead: true, row: allocator.Row{Mark: 51, Kind: "trend"}},
 		"P2 more is in use":          {act: func(w *world) { w.numbers.DeleteRow("order") }, g: func(g *gen) { g.index.Observe("order", 90) }, after: 2, end: 90, dead: true, row: allocator.Row{Mark: 90, Kind: "trend"}},
 		"P2 it has an older mark":    {act: func(w *world) { w.mark("order", 20, "trend"); w.numbers.DeleteRow("order") }, after: 2, end: 51, dead: true, row: allocator.Row{Mark: 51, Kind: "trend"}},
@@ -57,8 +62,12 @@ func TestPoll(t *testing.T) {
 		"P6 a strict tag":            {there: none, act: func(w *world) { w.make(allocator.Tag{Name: "order", MaxID: 51, Order: strict}) }, after: 1, end: 51, floor: 51, row: allocator.Row{Mark: 51, Kind: "strict"}},
 		"P6 an opaque tag":           {there: none, act: func(w *world) { w.make(allocator.Tag{Name: "order", MaxID: 51, Step: 10, Order: opaque9}) }, after: 1, end: 51, floor: 51, row: allocator.Row{Mark: 51, Kind: "opaque"}},
 		"P6 a tombstone":             {act: deleted(60), after: 1, end: 60, dead: true, row: allocator.Row{Mark: 60, Kind: "trend"}},
-		"P6 another kind, and below": {there: none, act: func(w *world) {
-			w.mark("order", 5, "trend")
+		"P6 another kind": {there: none, act: func(w *world) {
+			w.mark("order", 70, "trend")
+			w.make(allocator.Tag{Name: "order", MaxID: 51, Order: strict})
+		}, after: 1, end: 51, floor: 51, row: allocator.Row{Mark: 70, Kind: "strict"}},
+		"P6 below": {there: none, act: func(w *world) {
+			w.mark("order", 5, "strict")
 			w.make(allocator.Tag{Name: "order", MaxID: 51, Order: strict})
 		}, after: 1, end: 51, floor: 51, row: allocator.Row{Mark: 51, Kind: "strict"}},
 		"P6 a row has a strict name": {there: none, act: func(w *world) { w.make(allocator.Tag{Name: "order", MaxID: 51, Order: strict}); w.sql("order", 7) }, after: 1, end: 51, floor: 51, row: allocator.Row{MaxID: 7, Mark: 51, Kind: "strict"}},

@@ -22,7 +22,7 @@ var apart = fresh.Apart
 type follower struct {
 	*refills
 	heals     heals
-	rewatched atomic.Bool // the watch may have begun again since the index was compared with all records
+	refreshed atomic.Bool // the index has been compared with all records since the watch began
 }
 
 // Push takes in a record that another generator has written. When it returns, no ID below the record's floor is handed
@@ -72,8 +72,8 @@ func (m *memory) Forbids(tag string) (floor int64, rules Rules) {
 //     because it may be late.
 func (a *follower) reconcile(u Update, pushed bool) {
 	s := u.Stored
-	if u.First && !a.rewatched.Load() {
-		a.rewatched.Store(true)
+	if u.First && a.refreshed.Load() {
+		a.refreshed.Store(false)
 	}
 	if changed := a.cfg.Index.damage(s.Name, u.Problem != nil); u.Problem != nil {
 		a.claims.latest.Forget(s.Name)

@@ -331,21 +331,15 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Later, error) {
 	if a.Order(tag) != Strict {
 		return nil, fmt.Errorf("%w: %s is not known as a strict tag here", ErrConflict, idspace.Quote(tag))
 	}
-	for {
-		b, err := a.buffer(tag)
-		if err != nil {
-			return nil, err
-		}
-		b.mu.Lock()
-		if s := b.strict; s != nil && time.Now().Before(s.viaUntil) {
-			b.mu.Unlock()
-			return nil, passesOn(tag)
-		}
-		if !b.gone {
-			return a.queueAndUnlock(b, n, true)
-		}
-		b.mu.Unlock()
+	b, err := a.lockedOrNew(tag)
+	if err != nil {
+		return nil, err
 	}
+	if s := b.strict; s != nil && time.Now().Before(s.viaUntil) {
+		b.mu.Unlock()
+		return nil, passesOn(tag)
+	}
+	return a.queueAndUnlock(b, n, true)
 }
 
 // LastRun is the run that claimed IDs of a tag last, by a record that was read or heard a moment ago; empty: none was.

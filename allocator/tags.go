@@ -23,9 +23,7 @@ const (
 
 // admin is what operators do with tags, and how they are listed. Its methods are those of the [Allocator] that has it.
 type admin struct {
-	of     *follower
-	cfg    *Config
-	claims *claims
+	*follower
 	listed atomic.Bool // the watch has brought all records once
 }
 
@@ -116,7 +114,7 @@ func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (St
 			asked = true
 			return s.Tag, errAgain // the answers took their time, and another creation may have been faster
 		}
-		known := others.Merge(a.of.Known(t.Name))
+		known := others.Merge(a.Known(t.Name))
 		known.End = max(known.End, seen)
 		if (s.Revision == 0 || damage != nil) && known.Order != Trend && known.Order != t.Order {
 			return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(known.Order))
@@ -153,7 +151,7 @@ func (a *admin) Complete(ctx context.Context, t Tag) error {
 	if err == nil && row.MaxID == 0 {
 		var known Known
 		if known, err = a.cfg.Ask(ctx, t.Name); err == nil { // the record may have been set back
-			end := max(t.MaxID, row.Mark, known.End, a.of.Seen(t.Name))
+			end := max(t.MaxID, row.Mark, known.End, a.Seen(t.Name))
 			err = a.cfg.Numbers.Add(ctx, Row{Name: t.Name, MaxID: end, Step: t.Step, Description: t.Description})
 		}
 	}
@@ -260,7 +258,7 @@ func (a *admin) Change(ctx context.Context, tag string, c Change, force bool) (w
 			}
 		}
 		// The records were set back: else nobody would obey the change.
-		if _, rules := a.of.Forbids(tag); rules.Version > s.Version {
+		if _, rules := a.Forbids(tag); rules.Version > s.Version {
 			s.Rules = rules
 		}
 		was = s.Tag
@@ -296,7 +294,7 @@ func (a *admin) Delete(ctx context.Context, tag string) (Stored, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {
 			return s.Tag, err
 		}
-		t, err := s.Delete(a.of.Seen(tag))
+		t, err := s.Delete(a.Seen(tag))
 		if err != nil || a.cfg.Numbers == nil || s.Order != Trend {
 			return t, err
 		}
@@ -346,7 +344,7 @@ func (a *admin) amend(
 					return made, err
 				}
 			}
-			a.of.reconcile(Update{Stored: made}, true)
+			a.reconcile(Update{Stored: made}, true)
 			return made, nil
 		case !errors.Is(err, ErrConflict):
 			return Stored{}, err
