@@ -117,9 +117,10 @@ func (a *Allocator) take(ctx context.Context, dst []Range, tag string, n int64) 
 	return ranges, err
 }
 
-// Request takes n IDs of tag from memory and adds their ranges to dst. If memory has too few, it returns at once a Later
-// that gets them. Use it where the caller must not block. It does not allocate where dst has room. The errors are those
-// of [Allocator.Take]. Report the one that the caller gets with [Allocator.Refused].
+// Request takes n IDs of tag from memory and adds their ranges to dst. If memory has too few, it
+// returns at once a Later that gets them. Use it where the caller must not block. It does not
+// allocate where dst has room. The errors are those of [Allocator.Take]. Report the one that the
+// caller gets with [Allocator.Refused].
 func (a *Allocator) Request(dst []Range, tag string, n int64) ([]Range, *Later, error) {
 	if n < 1 {
 		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)

@@ -48,8 +48,8 @@ var (
 	ErrClosed     = errors.New("the generator is shutting down")
 )
 
-// OrderConflict returns the [ErrConflict] of a new tag that is, or was, a tag of the order o.
-func OrderConflict(o Order) error {
+// orderConflict returns the [ErrConflict] of a new tag that is, or was, a tag of the order o.
+func orderConflict(o Order) error {
 	return fmt.Errorf("%w: it is, or was, %s, for life: create it as such, or choose another name", ErrConflict, o.kind())
 }
 

@@ -59,7 +59,7 @@ func (s Stored) Claim(c Claim) (Tag, error) {
 func (s Stored) Create(t Tag, known int64) (Tag, error) {
 	switch {
 	case s.Revision != 0 && s.Order != t.Order:
-		return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(s.Order))
+		return s.Tag, fmt.Errorf("%s: %w", t.Name, orderConflict(s.Order))
 	case s.Revision != 0 && !s.Deleted:
 		return s.Tag, fmt.Errorf("%w: %s", ErrExists, t.Name)
 	}

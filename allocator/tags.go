@@ -117,7 +117,7 @@ func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (St
 		known := others.Merge(a.Known(t.Name))
 		known.End = max(known.End, seen)
 		if (s.Revision == 0 || damage != nil) && known.Order != Trend && known.Order != t.Order {
-			return s.Tag, fmt.Errorf("%s: %w", t.Name, OrderConflict(known.Order))
+			return s.Tag, fmt.Errorf("%s: %w", t.Name, orderConflict(known.Order))
 		}
 		if s.Revision == 0 && known.End > 0 && !explicit && (t.Order == Strict || onlyNew) {
 			return s.Tag, inUseBefore(t.Name, known.End)
@@ -236,7 +236,7 @@ func (a *admin) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err erro
 	case row.MaxID != 0 && t.Order == Trend && s.Revision == 0:
 		return row, fmt.Errorf("%w: %s", ErrExists, t.Name)
 	case row.MaxID != 0 && t.Order != Trend:
-		return row, fmt.Errorf("%s: %w", t.Name, OrderConflict(Trend))
+		return row, fmt.Errorf("%s: %w", t.Name, orderConflict(Trend))
 	case row.Kind != "" && row.Kind != t.Kind():
 		return row, fmt.Errorf("%w: %s is, or was, of kind %s, for life: create it as such, or choose another name",
 			ErrConflict, t.Name, row.Kind)
