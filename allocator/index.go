@@ -91,6 +91,12 @@ func (x *Index) Order(tag string) Order {
 	return orders[x.of[tag].order]
 }
 
+func (x *Index) deleted(tag string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.of[tag].deleted
+}
+
 // Opaque is the name of an opaque tag whose record was seen; empty: there was none.
 func (x *Index) Opaque() string {
 	x.mu.Lock()

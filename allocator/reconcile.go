@@ -61,6 +61,12 @@ func (m *memory) Forbids(tag string) (floor int64, rules Rules) {
 	return b.floor, b.rulesLocked()
 }
 
+// StillEnding reports whether the alert [Ending] of a tag holds: nothing is known of a deletion or of other rules.
+func (m *memory) StillEnding(tag string) bool {
+	k := m.Known(tag)
+	return !m.cfg.Index.deleted(tag) && (k.Version == 0 || k.Ending(k.End))
+}
+
 // reconcile merges a record into what this generator has, field by field. So it does not matter in which order, or how
 // often, records come from the watch, from other generators, and from its own commands:
 //

@@ -39,8 +39,7 @@ const (
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type exchange struct {
 	*base
-	findings *findings
-	asking   chan struct{} // has maxAsking slots
+	asking chan struct{} // has maxAsking slots
 }
 
 // pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags
@@ -108,9 +107,6 @@ func (x *exchange) heardPush(msg *nats.Msg) {
 	default:
 		known := x.alloc.Push(allocator.Stored{Tag: p.Record, Revision: p.Revision})
 		x.alloc.Hold(p.Record.Name, 0)
-		if p.Record.Deleted || !p.Record.Ending(known.End) { // the sender publishes the end of the alert
-			x.findings.end("segment.ending", p.Record.Name)
-		}
 		x.answer(msg.Reply, known)
 	}
 }

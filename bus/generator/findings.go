@@ -25,6 +25,7 @@ const (
 //
 //	publish   an event of any part, which may begin or end an episode
 //	look      what alerts sees
+//	keep      what alerts sees that another generator has ended
 //	list      for the state
 //
 // Its methods are safe for concurrent use. They call nothing under the lock.
@@ -84,6 +85,23 @@ func (f *findings) end(kind, key string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.episodes, about{kind, key})
+}
+
+// keep ends the episodes of a kind that do not last any more, by their keys.
+func (f *findings) keep(kind string, lasts func(key string) bool) {
+	f.mu.Lock()
+	var keys []string
+	for at := range f.episodes {
+		if at.kind == kind {
+			keys = append(keys, at.key)
+		}
+	}
+	f.mu.Unlock()
+	for _, key := range keys {
+		if !lasts(key) {
+			f.end(kind, key)
+		}
+	}
 }
 
 // look notes what is wrong at this generator now; nil: nothing is. It reports whether an episode begins, because that

@@ -91,7 +91,7 @@ func New(cfg Config) *Generator {
 	g.subscriptions = &subscriptions{base: b, overloaded: counts.overloaded}
 	g.outbox = outbox.New(cfg.JS, g.membership.openEvents, cfg.Log)
 	g.findings = newFindings(cfg.Node, g.outbox.Publish)
-	g.flakes, g.exchange.findings = newFlakes(b, g.findings), g.findings
+	g.flakes = newFlakes(b, g.findings)
 
 	// Serving.
 	g.concealer = newConcealer(cfg.Keys, cfg.Conn, counts.overloaded)

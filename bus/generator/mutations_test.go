@@ -187,6 +187,8 @@ func TestMutations(t *testing.T) {
 			"	case f.hasLocked(\"database.unavailable\", f.node):", "	case false:"}}},
 		{"a finding stays when its alert is over", "TestFindings", []edit{{"findings.go",
 			"f.end(group+\".\"+over.Episode, key)", "_, _ = group, over"}}},
+		{"a finding stays that an operator ended while its generator was cut off", "TestEndingOfOneThatWasCutOff", []edit{{
+			"alerts.go", "	a.findings.keep(\"segment.ending\", a.alloc.StillEnding)", "	_ = a.alloc.StillEnding"}}},
 		{"findings of many tags have no bound", "TestFindingsAreBounded", []edit{{"findings.go",
 			"len(f.episodes) >= maxOpen", "len(f.episodes) < 0"}}},
 		{"a change is carried out though its sender has given up", "TestTooLate", []edit{{"administration.go",

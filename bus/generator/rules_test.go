@@ -178,3 +178,38 @@ func TestEndingEpisodes(t *testing.T) {
 	}
 	want("created near its limit", 1, 0)
 }
+
+// TestEndingOfOneThatWasCutOff: an operator ends the alert while the generator that raised it is cut off.
+func TestEndingOfOneThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	memory := memory(t)
+	for _, tag := range []string{"raised", "deleted", "ends"} {
+		add(t, memory, allocator.Tag{Name: tag, Step: 100, Rules: allocator.Rules{Limit: 1000, Version: 1}})
+	}
+	cut, link := behind(t, s, "cut", memory, nil)
+	other := start(t, s, "other", memory, nil)
+	ending := func() (keys []string) {
+		for _, f := range cut.State().Findings {
+			if f.Kind == "segment.ending" {
+				keys = f.Keys
+			}
+		}
+		return keys
+	}
+	for _, tag := range []string{"raised", "deleted", "ends"} {
+		cut.takeAll(t, tag, 900)
+	}
+	if keys := ending(); len(keys) != 3 {
+		t.Fatalf("the finding is about %v", keys)
+	}
+	link.Refuse(true)
+	testkit.Eventually(t, "it is not heard", func() bool { return !other.Hears("cut") })
+	update(t, nc, `{"tag":"raised","limit":"100000"}`)
+	if reply, code := ask(t, nc, admin.SubjectTagsDelete, `{"tag":"deleted"}`); code != "" {
+		t.Errorf("%s %s", code, reply)
+	}
+	link.Refuse(false)
+	testkit.Eventually(t, "the finding ends", func() bool { return slices.Equal(ending(), []string{"ends"}) })
+}
