@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +23,7 @@ const hearWithin = 500 * time.Millisecond
 //	NATS ── heard           group and membership take them in
 //	hearPeers, peersKnown   whether all that run were heard
 //
-// The methods are safe for concurrent use. There is no lock.
+// The methods are safe for concurrent use.
 type heartbeats struct {
 	*base
 	flakes               *flakes
@@ -31,11 +32,21 @@ type heartbeats struct {
 
 	changed  chan struct{} // holds one when the peers need a heartbeat at once, because the state has changed
 	heardAll atomic.Int64  // when it had last heard all that run, Unix ns
+
+	sending sync.Mutex // so that the last heartbeat that peers hear is the newest
+	gone    bool       // the last one was sent
 }
 
-// send sends b, completed by the state of this generator, and returns its number.
+// send sends b, completed by the state of this generator, and returns its number. After the last one it sends nothing:
+// the peers would take this generator for lost.
 func (h *heartbeats) send(b heartbeat) (number uint64) {
+	h.sending.Lock()
+	defer h.sending.Unlock()
+	if h.gone {
+		return 0
+	}
 	now := time.Now()
+	h.gone = b.Gone
 	b.Node, b.ID, b.UnixMS = h.cfg.Node, h.group.self, h.cfg.Snowflake.Clock().Wall
 	b.Number = h.group.away.send(at(now))
 	b.Polls, b.Opaque = h.alloc.Polled(), h.cfg.Index.Opaque() != ""

@@ -1,6 +1,7 @@
 package generator_test
 
 import (
+	"context"
 	"encoding/json"
 	"sync"
 	"sync/atomic"
@@ -109,5 +110,55 @@ func TestDrainIsHeard(t *testing.T) {
 	case <-last:
 	case <-time.After(testkit.Patience):
 		t.Error("no last heartbeat")
+	}
+}
+
+// A generator that ends answers no heartbeat any more: its peers would wait for it, and count it as lost.
+func TestLastHeartbeat(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	g := start(t, s, "n", memory(t), nil)
+	var gone, after atomic.Bool
+	_, err := nc.Subscribe("leaf.internal.presence", func(msg *nats.Msg) {
+		var b struct {
+			Node string
+			Gone bool
+		}
+		if err := json.Unmarshal(msg.Data, &b); err != nil {
+			t.Error(err)
+		}
+		if b.Node == "n" && !b.Gone && gone.Load() {
+			after.Store(true)
+		}
+		if b.Gone {
+			gone.Store(true)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asking, stop := context.WithCancel(t.Context())
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		for asking.Err() == nil {
+			if err := nc.Publish("leaf.internal.presence", []byte(`{"node":"p","id":"p","asks":true}`)); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(20 * time.Microsecond)
+		}
+	}()
+	if err := g.stop(); err != nil {
+		t.Error(err)
+	}
+	stop()
+	<-asked
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the last heartbeat", gone.Load)
+	if after.Load() {
+		t.Error("it sends a heartbeat after its last one")
 	}
 }

@@ -89,6 +89,8 @@ func TestMutations(t *testing.T) {
 			"		g.segments.queue.do(g.segments.queue.drain)\n		g.snowflakes.queue.do(g.snowflakes.queue.drain)\n", ""}}},
 		{"a generator that ends says goodbye before its last answers", "TestDrainIsHeard", []edit{{"run.go",
 			"	g.heartbeats.now()\n", "	r.heartbeats.stop()\n	g.heartbeats.send(heartbeat{Gone: true})\n"}}},
+		{"a generator that ends says again that it is there", "TestLastHeartbeat", []edit{{"heartbeat.go",
+			"	if h.gone {", "	if false {"}}},
 
 		// What an operator says.
 		{"a change that the store cannot do is not passed on", "TestPassAdmin", []edit{{"administration.go",
