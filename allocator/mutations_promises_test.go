@@ -5,11 +5,11 @@ package allocator_test
 // promiseMutations break what a caller or an operator sees.
 var promiseMutations = []mutation{
 	{name: "a batch that fails takes what is in memory", by: "TestAllOrNothing", edits: []edit{{"allocator.go",
-		"		if b.leftLocked() < n || b.saved {\n", "		if b.leftLocked() < n || b.saved {\n			b.segments = nil\n"}}},
+		"	if b.leftLocked() < n || b.saved {\n", "	if b.leftLocked() < n || b.saved {\n		b.segments = nil\n"}}},
 	{name: "IDs in memory wait for a store that fails", by: "TestMemoryFlowsOn", edits: []edit{{"allocator.go",
-		"		if b.leftLocked() < n || b.saved {\n", "		if b.leftLocked() < n || b.saved || b.failure != nil {\n"}}},
+		"	if b.leftLocked() < n || b.saved {\n", "	if b.leftLocked() < n || b.saved || b.failure != nil {\n"}}},
 	{name: "IDs in memory wait for a store that hangs", by: "TestMemoryFlowsOn", edits: []edit{{"allocator.go",
-		"		if b.leftLocked() < n || b.saved {\n", "		if b.leftLocked() < n || b.saved || b.wake != nil && len(b.segments) == 1 {\n"}}},
+		"	if b.leftLocked() < n || b.saved {\n", "	if b.leftLocked() < n || b.saved || b.wake != nil && len(b.segments) == 1 {\n"}}},
 	{name: "a tag waits for the store's answer about another", by: "TestLockedTags", edits: []edit{{"allocator.go",
 		"make(chan struct{}, maxRefills)", "make(chan struct{}, 1)"}}},
 	{name: "a request that came during a load ahead waits in vain", by: "TestAheadFailsUnderRequests", edits: []edit{{"evict.go",

@@ -227,7 +227,7 @@ var mutations = []mutation{
 	{name: "a waiter is settled twice", by: "TestLater", edits: []edit{{"later.go",
 		"	waited := !l.ended\n	if waited {\n		l.EndLocked(nil, l", "	waited := true\n	if waited {\n		l.EndLocked(nil, l"}}},
 	{name: "small requests take what is saved for a batch", by: "TestBatchKeepsItsShare", edits: []edit{{"allocator.go",
-		"		if b.leftLocked() < n || b.saved {", "		if b.leftLocked() < n {"}}},
+		"	if b.leftLocked() < n || b.saved {", "	if b.leftLocked() < n {"}}},
 	{name: "others take what is saved for a batch", by: "TestBatchKeepsItsShare", edits: []edit{{"allocator.go",
 		"	if !b.saved {\n", "	if true {\n"}}},
 	{name: "what was saved for a batch that gives up waits for ever", by: "TestBatchKeepsItsShare", edits: []edit{{"waiter.go",
@@ -329,7 +329,7 @@ var mutations = []mutation{
 		"	a.recountLocked(b)\n	b.mu.Unlock()\n	if s.Deleted {", "	b.mu.Unlock()\n	if s.Deleted {"}, {"ruled.go",
 		"	a.alarms.recountLocked(b)\n}\n\n// admitWaiters", "}\n\n// admitWaiters"}}},
 	{name: "what requests use up still counts as in memory", by: "TestFailing", edits: []edit{{"allocator.go",
-		"			a.recountLocked(b)\n		}\n		if b.wake == nil", "		}\n		if b.wake == nil"}}},
+		"		a.recountLocked(b)\n	}\n	if b.wake == nil", "	}\n	if b.wake == nil"}}},
 	{name: "a locked tag is the store's failure", by: "TestFailingOfALockedRow", edits: []edit{{"alarms.go",
 		" || errors.Is(err, ErrLocked) {", " {"}}},
 
