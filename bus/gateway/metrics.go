@@ -141,22 +141,23 @@ func (m *Metrics) Answered(a generator.Answer) {
 	}
 }
 
-// Refilled implements [generator.Observer].
-func (m *Metrics) Refilled(r allocator.Refilled) {
-	m.refills.WithLabelValues(string(r.Cause)).Observe(r.Elapsed.Seconds())
-	m.reserved.WithLabelValues(string(r.Cause)).Add(float64(r.Len()))
-}
-
-// Claimed implements [generator.Observer].
-func (m *Metrics) Claimed(c allocator.Claimed) {
-	if c.PassedTo == "" { // a peer counts what it reserves
-		m.Refilled(allocator.Refilled{Cause: idspace.OrderStrict, Range: c.Range, Elapsed: c.Elapsed})
+// Allocated implements [generator.Observer].
+func (m *Metrics) Allocated(e allocator.Event) {
+	switch e := e.(type) {
+	case allocator.Refilled:
+		m.refilled(e.Cause, e.Range, e.Elapsed)
+	case allocator.Claimed:
+		if e.PassedTo == "" { // a peer counts what it reserves
+			m.refilled(idspace.OrderStrict, e.Range, e.Elapsed)
+		}
+	case allocator.Regressed:
+		m.regressions.WithLabelValues(string(e.Action)).Inc()
 	}
 }
 
-// Regressed implements [generator.Observer].
-func (m *Metrics) Regressed(r allocator.Regressed) {
-	m.regressions.WithLabelValues(string(r.Action)).Inc()
+func (m *Metrics) refilled(cause allocator.Cause, r allocator.Range, took time.Duration) {
+	m.refills.WithLabelValues(string(cause)).Observe(took.Seconds())
+	m.reserved.WithLabelValues(string(cause)).Add(float64(r.Len()))
 }
 
 // handler serves the metrics, and with them the state of g. One generator has them.

@@ -53,8 +53,8 @@ func TestMetrics(t *testing.T) {
 	m.Answered(generator.Answer{Kind: generator.SegmentKind, Transport: generator.NATS, IDs: 2, Waited: true, Took: 2 * time.Second})
 	m.Answered(generator.Answer{Kind: generator.SnowflakeKind, Transport: generator.HTTP, Reason: bus.NoWorkerID, Took: time.Microsecond})
 	m.Answered(generator.Answer{Kind: generator.AdminKind, Transport: generator.NATS, Took: time.Millisecond})
-	m.Refilled(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
-	m.Regressed(allocator.Regressed{Action: allocator.Dropped})
+	m.Allocated(allocator.Refilled{Cause: allocator.CausePrefetch, Range: bus.Range{First: 1, Last: 1000}, Elapsed: 40 * time.Millisecond})
+	m.Allocated(allocator.Regressed{Action: allocator.Dropped})
 	lines := metrics(t, s)
 	for _, line := range []string{
 		`leaf_requests_total{face="nats",kind="segment",outcome="ok",result="ok"} 2`,
@@ -103,9 +103,9 @@ func TestMetricsOfStrictTags(t *testing.T) {
 	t.Parallel()
 	s := serve(t, &stated{})
 	m := s.cfg.Metrics
-	m.Claimed(allocator.Claimed{Range: bus.Range{First: 1, Last: 40}, Requests: 20, Elapsed: 2 * time.Millisecond})
-	m.Claimed(allocator.Claimed{Range: bus.Range{First: 41, Last: 41}, Requests: 1, Conflicts: 3, Elapsed: 20 * time.Millisecond})
-	m.Claimed(allocator.Claimed{Range: bus.Range{First: 42, Last: 46}, Requests: 5, PassedTo: "other", Elapsed: time.Second})
+	m.Allocated(allocator.Claimed{Range: bus.Range{First: 1, Last: 40}, Requests: 20, Elapsed: 2 * time.Millisecond})
+	m.Allocated(allocator.Claimed{Range: bus.Range{First: 41, Last: 41}, Requests: 1, Conflicts: 3, Elapsed: 20 * time.Millisecond})
+	m.Allocated(allocator.Claimed{Range: bus.Range{First: 42, Last: 46}, Requests: 5, PassedTo: "other", Elapsed: time.Second})
 	lines := metrics(t, s)
 	for _, line := range []string{
 		`leaf_refill_duration_seconds_count{cause="strict"} 2`, `leaf_refill_duration_seconds_bucket{cause="strict",le="0.0025"} 1`,

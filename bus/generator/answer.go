@@ -43,9 +43,7 @@ func (t Transport) String() string { return [...]string{"nats", "http"}[t] }
 // quick, and safe for concurrent use.
 type Observer interface {
 	Answered(Answer)
-	Refilled(allocator.Refilled)
-	Claimed(allocator.Claimed)
-	Regressed(allocator.Regressed)
+	Allocated(allocator.Event)
 }
 
 // Answer is how a request ended.

@@ -35,14 +35,12 @@ func (o *observer) Answered(a generator.Answer) {
 	}
 }
 
-func (o *observer) Regressed(allocator.Regressed) {}
-
-func (o *observer) Claimed(allocator.Claimed) {}
-
-func (o *observer) Refilled(r allocator.Refilled) {
+func (o *observer) Allocated(e allocator.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.refills = append(o.refills, r)
+	if r, ok := e.(allocator.Refilled); ok {
+		o.refills = append(o.refills, r)
+	}
 }
 
 // heard returns the answers since it was called last.

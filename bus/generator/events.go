@@ -46,18 +46,6 @@ func allocatorEvent(node, store string, e allocator.Event) (kind, key string, bo
 	}
 }
 
-// observe passes an event of the allocator to the observer.
-func observe(o Observer, e allocator.Event) {
-	switch e := e.(type) {
-	case allocator.Refilled:
-		o.Refilled(e)
-	case allocator.Claimed:
-		o.Claimed(e)
-	case allocator.Regressed:
-		o.Regressed(e)
-	}
-}
-
 // snowflakeEvent returns the kind, the key and the body of an event of snowflakes.
 func snowflakeEvent(node, registry string, e snowflake.Event) (kind, about string, body any) {
 	worker := events.Worker{Node: node, Registry: registry}

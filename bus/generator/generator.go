@@ -102,7 +102,7 @@ func New(cfg Config) *Generator {
 		Push: g.exchange.push, Ask: g.exchange.askKnown, PassOn: borrower.passOn, Starting: g.phase.notPrepared,
 		Notify: func(e allocator.Event) {
 			if cfg.Observer != nil {
-				observe(cfg.Observer, e)
+				cfg.Observer.Allocated(e)
 			}
 			if _, ok := e.(allocator.Claimed); !ok {
 				g.findings.publish(allocatorEvent(cfg.Node, cfg.StoreKind, e))
