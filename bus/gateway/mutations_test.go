@@ -102,7 +102,7 @@ var mutations = []mutation{
 	{name: "a failure counts as the caller's mistake", by: "TestMetrics", edits: []edit{{"metrics.go",
 		"	return \"failed\"\n", "	return \"refused\"\n"}}},
 	{name: "IDs that a peer reserves count twice", by: "TestMetricsOfStrictTags", edits: []edit{{"metrics.go",
-		"	if c.PassedTo == \"\" {", "	if true {"}}},
+		"		if e.PassedTo == \"\" {", "		if true {"}}},
 	{name: "a record that cannot be served is not shown", by: "TestUnservedTags", edits: []edit{{"tags.go",
 		"range page.Unserved {", "range page.Unserved[:0] {"}}},
 	{name: "the oldest events of the stream are shown", by: "TestLatestEvents", edits: []edit{{"latest.go",
