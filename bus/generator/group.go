@@ -43,7 +43,8 @@ type heartbeat struct {
 	Lost   []int64 `json:"lost,omitempty"`
 	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
 	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
-	// Forgotten is a lost node of which an operator has just said through this generator that it is gone for good.
+	// Forgotten is a lost node that is gone for good: an operator has just said so through this generator, or a peer
+	// reports it as lost that did not hear so.
 	Forgotten string     `json:"forgotten,omitempty"`
 	Asks      bool       `json:"asks,omitempty"`       // all that hear it answer with a heartbeat
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat

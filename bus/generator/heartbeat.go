@@ -127,7 +127,9 @@ func (h *heartbeats) heard(msg *nats.Msg) {
 	}
 	if len(b.LostNodes) > 0 {
 		steady, _ := h.group.away.steadySince(now)
-		h.group.learn(now, steady, b, h.cfg.Node)
+		for _, node := range h.group.learn(now, steady, b, h.cfg.Node) {
+			h.send(heartbeat{Forgotten: node})
+		}
 	}
 	if !b.Gone {
 		h.membership.checkRival(b)

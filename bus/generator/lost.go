@@ -83,7 +83,7 @@ func (g *group) lookLocked(now time.Time) {
 			g.endLocked(p)
 		}
 		switch age := now.Sub(p.heard); {
-		case p.Gone && age >= claimExpires, !p.Gone && over && age >= lostFor:
+		case over && age >= lostFor, last[p.Node] != p && age >= claimExpires:
 			delete(g.peers, run)
 		case !p.Gone && !p.lost: // else the end of the alert must follow
 			silent = append(silent, p)
@@ -127,23 +127,31 @@ func (g *group) declare(now, steady time.Time, own string) (lost, found []peer) 
 }
 
 // learn takes in which nodes a peer reports as lost, if this generator has just begun to hear NATS, at the time steady:
-// then it knows less than the peer. own is this generator's node.
-func (g *group) learn(now, steady time.Time, from heartbeat, own string) {
+// then it knows less than the peer. own is this generator's node. It returns the nodes of which the peer did not hear
+// that they are gone: it was cut off then, and nothing else would end its alert.
+func (g *group) learn(now, steady time.Time, from heartbeat, own string) (gone []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.isRivalLocked(from) || now.Sub(steady) >= learnFor {
-		return
+	if g.isRivalLocked(from) {
+		return nil
 	}
-	here := map[string]bool{own: true}
+	here, silent := map[string]bool{own: true}, make(map[string]bool)
 	for _, p := range g.peers {
 		here[p.Node] = here[p.Node] || p.here(now)
+		silent[p.Node] = silent[p.Node] || !p.Gone
 	}
 	for _, l := range from.LostNodes[:min(len(from.LostNodes), maxLostShown)] {
-		p := g.peers[l.ID]
-		if !here[l.Node] && (p == nil || !p.Gone && !p.lost && p.Number <= l.Number) {
+		switch p := g.peers[l.ID]; {
+		case here[l.Node]:
+		case p != nil && p.Gone:
+			if !silent[l.Node] && p.Number >= l.Number {
+				gone = append(gone, l.Node)
+			}
+		case now.Sub(steady) < learnFor && (p == nil || !p.lost && p.Number <= l.Number):
 			g.peers[l.ID] = &peer{heartbeat: l.heartbeat, heard: now.Add(-millis(l.SilentMS)), lost: true}
 		}
 	}
+	return gone
 }
 
 // lost returns how many peers are lost, and those of them that were heard last, in the order of nodes.

@@ -162,3 +162,54 @@ func TestLastHeartbeat(t *testing.T) {
 		t.Error("it sends a heartbeat after its last one")
 	}
 }
+
+// A peer that did not hear the last heartbeat of a generator takes it for lost. Others say that it is gone, but not if
+// the node was started again since, and is lost.
+func TestLastHeartbeatUnheard(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	store := memory(t)
+	n := start(t, s, "n", store, nil)
+	x := start(t, s, "x", store, nil)
+	if err := x.stop(); err != nil {
+		t.Fatal(err)
+	}
+	forgotten := func() (is bool) {
+		heard, err := nc.SubscribeSync("leaf.internal.presence")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer heard.Unsubscribe()
+		report := `{"node":"q","id":"q","lost_nodes":[{"node":"x","id":"` + x.RunID() + `","silent_ms":9}]}`
+		if err := nc.Publish("leaf.internal.presence", []byte(report)); err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < 3; { // heartbeats: the third one comes after the report was read
+			msg, err := heard.NextMsg(testkit.Patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b struct{ Node, Forgotten string }
+			if err := json.Unmarshal(msg.Data, &b); err != nil {
+				t.Fatal(err)
+			}
+			if b.Node == "n" {
+				n++
+				is = is || b.Forgotten == "x"
+			}
+		}
+		return is
+	}
+	if !forgotten() {
+		t.Error("nobody says that it is gone")
+	}
+	if err := nc.Publish("leaf.internal.presence", []byte(`{"node":"x","id":"later"}`)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "its later run is heard", func() bool { return n.Hears("x") })
+	testkit.Eventually(t, "its later run is not heard any more", func() bool { return !n.Hears("x") })
+	if forgotten() {
+		t.Error("the later run is forgotten")
+	}
+}
