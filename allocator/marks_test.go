@@ -82,6 +82,7 @@ func TestMarksDamaged(t *testing.T) {
 	record(t, m, "a", 10)
 	record(t, m, "b", 20)
 	record(t, m, "c", 30)
+	record(t, m, "c", 40)
 	m.Close()
 	whole, err := os.ReadFile(path)
 	if err != nil {
@@ -92,16 +93,16 @@ func TestMarksDamaged(t *testing.T) {
 		file string
 		want map[string]int64
 	}{
-		"whole":             {string(whole), map[string]int64{"a": 10, "b": 20, "c": 30}},
+		"whole":             {string(whole), map[string]int64{"a": 10, "b": 20, "c": 40}},
 		"empty":             {"", map[string]int64{"a": 0}},
-		"torn":              {string(whole[:len(whole)-4]), map[string]int64{"a": 10, "b": 20, "c": 0}},
-		"newline torn off":  {string(whole[:len(whole)-1]), map[string]int64{"a": 10, "b": 20, "c": 0}},
-		"digit changed":     {strings.Replace(string(whole), "b 20", "b 90", 1), map[string]int64{"a": 10, "b": 0, "c": 30}},
-		"tag changed":       {strings.Replace(string(whole), "b 20", "x 20", 1), map[string]int64{"a": 10, "b": 0, "x": 0, "c": 30}},
+		"torn":              {string(whole[:len(whole)-4]), map[string]int64{"a": 10, "b": 20, "c": 30}},
+		"newline torn off":  {string(whole[:len(whole)-1]), map[string]int64{"a": 10, "b": 20, "c": 30}},
+		"digit changed":     {strings.Replace(string(whole), "b 20", "b 90", 1), map[string]int64{"a": 10, "b": 0, "c": 40}},
+		"tag changed":       {strings.Replace(string(whole), "b 20", "x 20", 1), map[string]int64{"a": 10, "b": 0, "x": 0, "c": 40}},
 		"line of zeros":     {string(lines[0]) + strings.Repeat("\x00", 4096) + "\n" + string(lines[2]), map[string]int64{"a": 10, "c": 30}},
 		"line of something": {string(lines[0]) + "hello\n\n \n" + string(lines[2]), map[string]int64{"a": 10, "c": 30}},
 		"CR LF":             {strings.ReplaceAll(string(whole), "\n", "\r\n"), map[string]int64{"a": 0, "b": 0}},
-		"order turned":      {string(lines[2]) + string(lines[0]), map[string]int64{"a": 10, "c": 30}},
+		"order turned":      {string(lines[3]) + string(lines[2]) + string(lines[0]), map[string]int64{"a": 10, "c": 40}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "marks")

@@ -70,7 +70,7 @@ var mutations = []mutation{
 		"		x.setLocked(tag, e)\n		x.dirtyLocked(tag, end)\n", "		x.setLocked(tag, e)\n"}}},
 	{name: "a lower report replaces a mark", by: "TestMarks", edits: []edit{{"index.go",
 		"	if end > e.end {\n", "	if end != e.end {\n"}}},
-	{name: "the last mark in the file counts, not the highest", by: "TestMarks", edits: []edit{{"marks.go",
+	{name: "the last mark in the file counts, not the highest", by: "TestMarksDamaged", edits: []edit{{"marks.go",
 		"numbers[tag] = max(numbers[tag], number)", "numbers[tag] = number"}}},
 	{name: "a damaged mark counts", by: "TestMarksDamaged", edits: []edit{{"marks.go",
 		" || uint32(want) != crc32.ChecksumIEEE(text)", " || want == 1<<40"}}},
