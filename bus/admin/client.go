@@ -68,7 +68,7 @@ func (c *Client) Tags(ctx context.Context, req PageRequest) (TagsPage, error) {
 
 // Tag returns a tag's record. [bus.UnknownTag]: the tag does not exist.
 func (c *Client) Tag(ctx context.Context, tag string) (TagRecord, error) {
-	return call[TagRecord](ctx, c, SubjectTagsGet, tagName{tag})
+	return call[TagRecord](ctx, c, SubjectTagsGet, TagName{tag})
 }
 
 // CreateTag adds a tag and returns its record. [bus.Exists]: the tag exists. [bus.BadTag], [bus.BadRequest]: the
@@ -113,7 +113,7 @@ func (c *Client) EndLoss(ctx context.Context, req EndLossRequest) (ended bool, e
 // tag is created again. [bus.UnknownTag]: the tag does not exist. After [bus.TimedOut] the tag may be deleted,
 // and generators that the error names may serve it until they hear of it: make the same request again.
 func (c *Client) DeleteTag(ctx context.Context, tag string) (TagRecord, error) {
-	return call[TagRecord](ctx, c, SubjectTagsDelete, tagName{tag})
+	return call[TagRecord](ctx, c, SubjectTagsDelete, TagName{tag})
 }
 
 // RevealIDs returns the numbers of IDs of an opaque tag. [bus.BadRequest]: the tag is not opaque, or an ID is not of

@@ -37,29 +37,20 @@ type (
 		Tags         []KnownTag `json:"tags"`
 		Next         string     `json:"next"` // After of the next page; empty: this was the last
 	}
-	// KnownTag is how far a generator knows a tag to be in use, whatever the store says.
+	// KnownTag is how far a tag is known to be in use, whatever the store says.
 	KnownTag struct {
 		Tag string `json:"tag"`
 		End bus.ID `json:"end"` // of all ranges: no ID from it on is known to be in use
-		// Order is [idspace.OrderStrict] if the generator has handed out IDs of the tag and it is strict. Opaque is its
-		// domain, likewise.
-		Order  string `json:"order,omitempty"`
-		Opaque string `json:"opaque,omitempty"`
-	}
-	// MissingTags is the reply of leaf.admin.tags.missing.
-	MissingTags struct {
-		Tags []MissingTag `json:"tags"`
-		More int          `json:"more,omitempty"` // missing ones that did not fit into the reply
-	}
-	// MissingTag is a tag that generators or events know, and of which there is no record: JetStream lost it, or a
-	// backup lacks it.
-	MissingTag struct {
-		Tag string `json:"tag"`
-		End bus.ID `json:"end"` // of all ranges that are known: it must begin there or above
-		// Order is [idspace.OrderTrend] or [idspace.OrderStrict], "opaque" if the database knows only that, and empty
-		// if no generator knows it, or if Opaque is known.
+		// Order is [idspace.OrderTrend] or [idspace.OrderStrict], "opaque" if the database knows only that, and empty if
+		// no generator knows it, or if Opaque is known.
 		Order  string `json:"order,omitempty"`
 		Opaque string `json:"opaque,omitempty"` // its domain
+	}
+	// MissingTags is the reply of leaf.admin.tags.missing: tags that generators or events know, and of which there is no
+	// record, because JetStream lost it, or a backup lacks it. Each must begin at its End or above.
+	MissingTags struct {
+		Tags []KnownTag `json:"tags"`
+		More int        `json:"more,omitempty"` // missing ones that did not fit into the reply
 	}
 	// TagsPage is the reply of leaf.admin.tags.list.
 	TagsPage struct {
@@ -145,7 +136,8 @@ type (
 		Tag     string   `json:"tag"`
 		Numbers []bus.ID `json:"numbers"`
 	}
-	tagName struct {
+	// TagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
+	TagName struct {
 		Tag string `json:"tag"`
 	}
 )

@@ -63,16 +63,11 @@ type (
 		First  int64  `json:"first,string,omitempty"`
 		Last   int64  `json:"last,string,omitempty"`
 	}
-	// RecordsUnavailable is the body of the alert leaf.records.unavailable: JetStream lost the installation's record or
-	// the records of all tags, somebody changed their bucket, or it cannot be written. Error says which.
-	RecordsUnavailable struct {
-		Node    string `json:"node"`
-		Error   string `json:"error"`
-		SinceMS int64  `json:"since_ms"` // Unix time
-	}
-	// RegistryUnavailable is the body of the alert leaf.registry.unavailable: the registry of workers does not confirm the
-	// generator's worker. Snowflakes go on until the worker's reservation ends.
-	RegistryUnavailable struct {
+	// Unavailable is the body of the alerts leaf.records.unavailable (JetStream lost the installation's record or the
+	// records of all tags, somebody changed their bucket, or it cannot be written; Error says which) and
+	// leaf.registry.unavailable (the registry of workers does not confirm the generator's worker: snowflakes go on until
+	// its reservation ends).
+	Unavailable struct {
 		Node    string `json:"node"`
 		Error   string `json:"error"`
 		SinceMS int64  `json:"since_ms"` // Unix time

@@ -69,12 +69,12 @@ func (g *Generator) conditions() []*condition {
 				return cmp.Or(cfg.Records.Err(), cfg.Unwritable())
 			},
 			alert: func(err error, since time.Time) any {
-				return events.RecordsUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
+				return events.Unavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
 			}},
 		{kind: "registry.unavailable", patience: passingTrouble,
 			why: func(time.Time) error { return g.flakes.State().RegistryErr },
 			alert: func(err error, since time.Time) any {
-				return events.RegistryUnavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
+				return events.Unavailable{Node: node, Error: err.Error(), SinceMS: since.UnixMilli()}
 			}},
 		{kind: "node.stale",
 			why: func(now time.Time) error { return g.group.away.staleErr(now) },

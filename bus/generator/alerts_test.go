@@ -36,7 +36,7 @@ func TestRecordsUnavailable(t *testing.T) {
 		}
 		testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.records.unavailable")) == episode })
 		e := stream("leaf.records.unavailable")[episode-1]
-		body := e.Body.(events.RecordsUnavailable)
+		body := e.Body.(events.Unavailable)
 		since := time.UnixMilli(body.SinceMS)
 		if since.Before(fine.Truncate(time.Millisecond)) || since.After(e.Time.Add(-900*time.Millisecond)) {
 			t.Errorf("the records went away after %v, the alert of %v says %v", fine, e.Time, since)

@@ -106,7 +106,7 @@ func TestLostTagThatAPeerKnows(t *testing.T) {
 	if len(missing.Tags) > 0 { // the event of its creation says so, if the generator with a stream of events has made it
 		missing.Tags[0].Order = strings.TrimPrefix(missing.Tags[0].Order, idspace.OrderTrend)
 	}
-	want := []admin.MissingTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: idspace.OrderStrict},
+	want := []admin.KnownTag{{Tag: "a", End: 1001}, {Tag: "invoice", End: 2, Order: idspace.OrderStrict},
 		{Tag: "pin", End: 1001, Opaque: "d9"}}
 	if !slices.Equal(missing.Tags, want) {
 		t.Errorf("missing: %+v (%v), want %+v", missing.Tags, err, want)
@@ -159,7 +159,7 @@ func TestLostTagThatTheDatabaseKnows(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	numbers := allocatortest.NewMemoryNumbers()
 	index := allocator.NewIndex()
-	want := []admin.MissingTag{{Tag: "coupon", End: 500, Order: "opaque"}, {Tag: "invoice", End: 600, Order: idspace.OrderStrict}}
+	want := []admin.KnownTag{{Tag: "coupon", End: 500, Order: "opaque"}, {Tag: "invoice", End: 600, Order: idspace.OrderStrict}}
 	for _, m := range want {
 		if err := numbers.Mark(t.Context(), m.Tag, int64(m.End), m.Order); err != nil {
 			t.Fatal(err)

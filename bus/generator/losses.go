@@ -66,8 +66,8 @@ func (l *lossAdmin) missing(ctx context.Context, _ struct{}) (missing admin.Miss
 }
 
 // find returns all missing tags, and what is known.
-func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k audit.Knowledge, err error) {
-	missing = []admin.MissingTag{}
+func (l *lossAdmin) find(ctx context.Context) (missing []admin.KnownTag, k audit.Knowledge, err error) {
+	missing = []admin.KnownTag{}
 	if err := l.heartbeats.hearPeers(ctx); err != nil {
 		return missing, k, err
 	}
@@ -97,7 +97,7 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.MissingTag, k aud
 			if t.Opaque == "" {
 				t.Order = cmp.Or(t.Order, mark.Kind)
 			}
-			missing = append(missing, admin.MissingTag{
+			missing = append(missing, admin.KnownTag{
 				Tag: tag, End: bus.ID(max(k.Ends[tag], mark.Mark)), Order: t.Order, Opaque: t.Opaque})
 		}
 	}

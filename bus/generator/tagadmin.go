@@ -32,11 +32,6 @@ type tagAdmin struct {
 	findings *findings
 }
 
-// tagName is the request of leaf.admin.tags.get and leaf.admin.tags.delete.
-type tagName struct {
-	Tag string `json:"tag"`
-}
-
 func record(t allocator.Tag) admin.TagRecord {
 	r := admin.TagRecord{Tag: t.Name, MaxID: bus.ID(t.MaxID), Step: t.Step, Description: t.Description,
 		Updated: t.Updated, Order: string(t.Order), TagRules: rules(t.Rules)}
@@ -89,7 +84,7 @@ func (t *tagAdmin) list(ctx context.Context, req admin.PageRequest) (admin.TagsP
 	return page, nil
 }
 
-func (t *tagAdmin) get(ctx context.Context, req tagName) (admin.TagRecord, error) {
+func (t *tagAdmin) get(ctx context.Context, req admin.TagName) (admin.TagRecord, error) {
 	s, err := t.stored(ctx, req.Tag)
 	return record(s.Tag), err
 }
@@ -277,7 +272,7 @@ func (t *tagAdmin) update(ctx context.Context, req admin.TagSpec) (admin.TagReco
 		})
 }
 
-func (t *tagAdmin) delete(ctx context.Context, req tagName) (admin.TagRecord, error) {
+func (t *tagAdmin) delete(ctx context.Context, req admin.TagName) (admin.TagRecord, error) {
 	if err := idspace.CheckTag(req.Tag); err != nil {
 		return admin.TagRecord{}, err
 	}

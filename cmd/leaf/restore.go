@@ -35,11 +35,11 @@ type restored struct {
 	Unchanged    int       `json:"unchanged"`
 	Damaged      []string  `json:"damaged"` // records that JetStream has and that cannot be read: they stay as they are
 	// Behind are tags that were raised above the backup, to where generators or events know them.
-	Behind      []admin.KnownTag   `json:"behind"`
-	Compared    bool               `json:"compared"` // a generator has said which tags there are
-	Missing     []admin.MissingTag `json:"missing"`
-	MoreMissing int                `json:"more_missing,omitempty"` // those that did not fit into an answer
-	Strict      []string           `json:"strict"`                 // the strict tags
+	Behind      []admin.KnownTag `json:"behind"`
+	Compared    bool             `json:"compared"` // a generator has said which tags there are
+	Missing     []admin.KnownTag `json:"missing"`
+	MoreMissing int              `json:"more_missing,omitempty"` // those that did not fit into an answer
+	Strict      []string         `json:"strict"`                 // the strict tags
 }
 
 func newRestoreCmd() *cobra.Command {
@@ -95,7 +95,7 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 		Installation: b.Installation, BackedUp: b.Created,
 		Created: done.Created, Raised: done.Raised, Unchanged: done.Unchanged,
 		Damaged: append([]string{},
-			done.Damaged...), Behind: []admin.KnownTag{}, Missing: []admin.MissingTag{}, Strict: []string{},
+			done.Damaged...), Behind: []admin.KnownTag{}, Missing: []admin.KnownTag{}, Strict: []string{},
 	}
 	for _, tag := range done.Behind {
 		report.Behind = append(report.Behind, admin.KnownTag{Tag: tag, End: bus.ID(know.Ends[tag])})

@@ -19,7 +19,7 @@ import (
 type advances struct {
 	Tags []admin.TagAdvance `json:"tags"`
 	// Missing are, with --all, the tags that generators or events know and that have no record.
-	Missing []admin.MissingTag `json:"missing"`
+	Missing []admin.KnownTag `json:"missing"`
 	// LossEnded: the tags were lost, and that has ended.
 	LossEnded bool        `json:"loss_ended"`
 	Failed    []failedTag `json:"failed"`

@@ -122,7 +122,7 @@ func warnMissing(s *cli.Session, missing admin.MissingTags) {
 
 // commandFor is the command that says where a missing tag begins. At 1 a tag is new, which is refused while records are
 // lost.
-func commandFor(t admin.MissingTag) string {
+func commandFor(t admin.KnownTag) string {
 	kind, end, hint := "", fmt.Sprint(max(t.End, 2)), ""
 	switch {
 	case t.Order == idspace.OrderStrict:

@@ -110,7 +110,7 @@ func (s *strike) endLoss() {
 		if r = s.operator(args...); r.Status == 0 {
 			return true
 		}
-		var done struct{ Missing []admin.MissingTag }
+		var done struct{ Missing []admin.KnownTag }
 		_ = json.Unmarshal([]byte(r.Stdout), &done) // nothing was printed
 		for _, t := range done.Missing {
 			kind := "--order=" + cmp.Or(t.Order, idspace.OrderTrend)
