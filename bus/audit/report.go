@@ -14,11 +14,11 @@ type (
 	// Report is what an audit found.
 	Report struct {
 		// Events is how many refill and worker events were read, Since when the oldest refill event was published.
-		Events  int64         `json:"events"`
-		Since   time.Time     `json:"since,omitzero"`
-		Tags    []TagAudit    `json:"tags"`
-		Workers []WorkerAudit `json:"workers,omitempty"`
-		Taken   *TakenReport  `json:"taken,omitempty"`
+		Events  int64          `json:"events"`
+		Since   time.Time      `json:"since,omitzero"`
+		Tags    []TagAudit     `json:"tags"`
+		Workers []admin.Worker `json:"workers,omitempty"` // those without a record have no Node
+		Taken   *TakenReport   `json:"taken,omitempty"`
 		// Contradictions are those of tags, workers and what was taken, together.
 		Contradictions []Contradiction `json:"contradictions"`
 	}
@@ -52,12 +52,7 @@ type (
 		// they were lost, an operator skipped them, or their event was lost or comes late.
 		Reported       int64           `json:"reported,string"`
 		Unreported     int64           `json:"unreported,string"`
-		Contradictions []Contradiction `json:"contradictions"` // at most 100
-	}
-	// WorkerAudit is what the registry and events say of a worker.
-	WorkerAudit struct {
-		admin.Worker
-		Contradictions []Contradiction `json:"contradictions"`
+		Contradictions []Contradiction `json:"-"` // at most 100; the report has them
 	}
 	// TakenReport says what became of the IDs that callers got.
 	TakenReport struct {

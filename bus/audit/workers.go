@@ -99,9 +99,8 @@ func (a *auditor) auditWorkers(ctx context.Context) (found Report, err error) {
 	for _, number := range slices.Sorted(maps.Keys(trails)) {
 		record := records[number]
 		record.Worker = number
-		w := WorkerAudit{record, trails[number].audit(record, running[number])}
-		found.Workers = append(found.Workers, w)
-		found.Contradictions = append(found.Contradictions, w.Contradictions...)
+		found.Workers = append(found.Workers, record)
+		found.Contradictions = append(found.Contradictions, trails[number].audit(record, running[number])...)
 		found.Events += trails[number].events
 	}
 	return found, nil

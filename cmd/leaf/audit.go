@@ -117,12 +117,12 @@ func printAudit(w io.Writer, r *audit.Report) {
 		tags = append(tags, row)
 	}
 	workers := []cli.Row{{"WORKER", "HOLDER", "MAY ISSUE UNTIL", "STATE"}}
-	for _, a := range r.Workers {
+	for _, of := range r.Workers {
 		state := "no record"
-		if a.Node != "" {
-			state = stateOf(a.Worker)
+		if of.Node != "" {
+			state = stateOf(of)
 		}
-		workers = append(workers, cli.Row{a.Worker.Worker, a.Node, a.ReservedUntil, state})
+		workers = append(workers, cli.Row{of.Worker, of.Node, of.ReservedUntil, state})
 	}
 	for _, table := range [][]cli.Row{tags, workers} {
 		if len(table) > 1 {
