@@ -19,12 +19,14 @@ import (
 
 // Restored is what [Restore] did.
 type Restored struct {
-	Created, Raised, Unchanged int // records
+	Created   int `json:"created"` // records
+	Raised    int `json:"raised"`
+	Unchanged int `json:"unchanged"`
 	// Behind are the tags of which somebody knows more IDs than the backup and JetStream.
-	Behind []string
+	Behind []string `json:"-"`
 	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be
 	// above the backup.
-	Damaged []string
+	Damaged []string `json:"damaged"`
 }
 
 // restoreOrder writes the records that others depend on first. The master key comes before opaque tags. The record of
@@ -37,6 +39,7 @@ var restoreOrder = []string{wire.BucketKeys, wire.BucketWorkers, wire.BucketTags
 // the error matches [allocator.ErrRefused], and nothing was written.
 func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored,
 	err error) {
+	done.Damaged = []string{} // in JSON [], not null
 	work := make(map[string][]Record)
 	for _, r := range b.Records {
 		work[r.Bucket] = append(work[r.Bucket], r)

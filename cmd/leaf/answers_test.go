@@ -120,3 +120,17 @@ func TestPagesOfWorkers(t *testing.T) {
 		t.Errorf("%s%s", stdout, stderr)
 	}
 }
+
+// What was decoded before NATS or the generator fails is printed.
+func TestDecodedBeforeAFailure(t *testing.T) {
+	url := answering(t, "leaf.decode", func(body string) (string, string) {
+		if body == "1" {
+			return `{"id":"1","time":"1970-01-01T00:00:00.000Z","unix_ms":0,"worker":7,"sequence":1}`, ""
+		}
+		return `{"code":500,"reason":"internal","message":"broken"}`, "500"
+	})
+	status, stdout, stderr := leaf(t, "decode", "1", "2", "3", "-s", url)
+	if status != cli.ExitFailed || !strings.Contains(stdout, "7") || strings.Count(stderr, "broken") != 1 {
+		t.Errorf("status %d\n%s%s", status, stdout, stderr)
+	}
+}

@@ -46,8 +46,9 @@ func decode(s *cli.Session, ids []int64) (failed error) {
 			failed = errors.Join(failed, fmt.Errorf("%d: %w", id, err))
 			continue
 		}
-		if err != nil {
-			return err
+		if err != nil { // what came before it is printed
+			failed = errors.Join(failed, err)
+			break
 		}
 		at := time.UnixMilli(d.UnixMS)
 		if time.Until(at) > snowflake.DefaultMaxClockSkew {

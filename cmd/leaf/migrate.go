@@ -85,7 +85,7 @@ func (m migration) print(w io.Writer) {
 	if len(m.Created) > 0 {
 		what = "created " + strings.Join(m.Created, ", ")
 	}
-	fmt.Fprintf(w, "%s; %d tags\n", what, m.Tags)
+	fmt.Fprintf(w, "%s; %s\n", what, cli.Counted(m.Tags, "tag"))
 	for _, row := range m.Unserved {
 		fmt.Fprintln(w, "not served:", row)
 	}

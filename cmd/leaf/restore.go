@@ -30,10 +30,7 @@ type restoreFlags struct {
 type restored struct {
 	Installation string    `json:"installation"`
 	BackedUp     time.Time `json:"backed_up"`
-	Created      int       `json:"created"` // records
-	Raised       int       `json:"raised"`
-	Unchanged    int       `json:"unchanged"`
-	Damaged      []string  `json:"damaged"` // records that JetStream has and that cannot be read: they stay as they are
+	kvstore.Restored
 	// Behind are tags that were raised above the backup, to where generators or events know them.
 	Behind      []admin.KnownTag `json:"behind"`
 	Compared    bool             `json:"compared"` // a generator has said which tags there are
@@ -91,12 +88,8 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 	if err != nil {
 		return err
 	}
-	report := restored{
-		Installation: b.Installation, BackedUp: b.Created,
-		Created: done.Created, Raised: done.Raised, Unchanged: done.Unchanged,
-		Damaged: append([]string{},
-			done.Damaged...), Behind: []admin.KnownTag{}, Missing: []admin.KnownTag{}, Strict: []string{},
-	}
+	report := restored{Installation: b.Installation, BackedUp: b.Created, Restored: done,
+		Behind: []admin.KnownTag{}, Missing: []admin.KnownTag{}, Strict: []string{}}
 	for _, tag := range done.Behind {
 		report.Behind = append(report.Behind, admin.KnownTag{Tag: tag, End: bus.ID(know.Ends[tag])})
 	}
