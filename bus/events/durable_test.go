@@ -37,7 +37,7 @@ func TestDurable(t *testing.T) {
 	}
 	leaveAfter := func(n int) (got []string) { // does not ask for the next one
 		t.Helper()
-		for e, err := range events.Follow(t.Context(), x.nc, events.Durable("pager"), anHourAgo()) {
+		for e, err := range events.Follow(t.Context(), x.js, events.Durable("pager"), anHourAgo()) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ import (
 	"log"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/bustest"
@@ -23,11 +22,15 @@ func ExampleFollow() {
 	}
 	defer g.Close()
 	nc := g.Conn() // a service has instead: nats.Connect(nats.DefaultURL)
-	awaitEvents(nc)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		log.Fatal(err)
+	}
+	awaitEvents(js)
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for event, err := range events.Follow(ctx, nc, events.Durable("audit"), events.Since(time.Now().Add(-time.Hour))) {
+	for event, err := range events.Follow(ctx, js, events.Durable("audit"), events.Since(time.Now().Add(-time.Hour))) {
 		if errors.Is(err, events.ErrNotAnEvent) {
 			log.Print(err) // somebody else's message; the events go on
 			continue
@@ -48,9 +51,9 @@ func ExampleFollow() {
 
 // awaitEvents waits until there is a stream: a new generator makes it with its
 // first event.
-func awaitEvents(nc *nats.Conn) {
+func awaitEvents(js jetstream.JetStream) {
 	for there := false; !there; {
-		for _, err := range events.Follow(context.Background(), nc, events.Since(time.Now().Add(-time.Hour))) {
+		for _, err := range events.Follow(context.Background(), js, events.Since(time.Now().Add(-time.Hour))) {
 			there = !errors.Is(err, jetstream.ErrStreamNotFound)
 			break
 		}

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/internal/wire"
@@ -35,7 +34,6 @@ type options struct {
 	since   time.Time
 	name    string
 	durable bool
-	js      jetstream.JetStream // nil: the one of the connection's account
 	timeout time.Duration
 }
 
@@ -62,14 +60,10 @@ func Durable(name string) Option {
 	return func(o *options) { o.name, o.durable = name, true }
 }
 
-// JetStream makes [Follow] read from js, which must use its connection. Use it if the events are in a
-// JetStream domain. Default: the account's own JetStream.
-func JetStream(js jetstream.JetStream) Option { return func(o *options) { o.js = js } }
-
 // Timeout bounds each request that is needed before the first event, and after an interruption. Default: 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Follow yields events, from now on or as the options say, until the loop is left or the context is done,
+// Follow yields the events that js keeps, from now on or as the options say, until the loop is left or the context is done,
 // which is not an error. It reads the stream: in order, and each event once. It goes on after an interruption of the
 // connection, and after the stream was lost or restored, with what is younger than the last event. There is no gap if
 // the stream still has the events, and if the clocks of the NATS servers differ by less than a second. With [Durable]
@@ -78,19 +72,13 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 // An error that matches [ErrNotAnEvent] is about one message, and the loop may go on. Any other error
 // comes last: there is no stream yet, the connection was closed, or [ErrNoJetStream]. Only a durable
 // consumer stays on the server afterwards.
-func Follow(ctx context.Context, nc *nats.Conn, opts ...Option) iter.Seq2[Event, error] {
+func Follow(ctx context.Context, js jetstream.JetStream, opts ...Option) iter.Seq2[Event, error] {
 	o := options{subject: Subjects, timeout: 5 * time.Second}
 	for _, opt := range opts {
 		opt(&o)
 	}
 	return func(yield func(Event, error) bool) {
-		var err error
-		if o.js == nil {
-			o.js, err = jetstream.New(nc)
-		}
-		if err == nil {
-			err = (&follower{options: o, yield: yield}).run(ctx)
-		}
+		err := (&follower{options: o, js: js, yield: yield}).run(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errLeft) {
 			yield(Event{}, fmt.Errorf("following the events: %w", err))
 		}

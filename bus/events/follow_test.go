@@ -48,11 +48,15 @@ func TestFollowLeavesNothing(t *testing.T) {
 	if _, err := nc.Request("$JS.API.INFO", nil, testkit.Patience); err != nil {
 		t.Fatal(err)
 	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
 	subscriptions := nc.NumSubscriptions() // that of all answers is there
 	for _, leaves := range []bool{true, false} {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := 0
-		for _, err := range events.Follow(ctx, nc, anHourAgo()) {
+		for _, err := range events.Follow(ctx, js, anHourAgo()) {
 			if n++; err != nil || n > 3 {
 				t.Errorf("event %d, %v", n, err)
 			}
@@ -115,7 +119,7 @@ func TestFollowWhatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := follow(t, x.nc, events.JetStream(domain)).fails("no JetStream"); !errors.Is(err, events.ErrNoJetStream) {
+	if err := followIn(t, domain).fails("no JetStream"); !errors.Is(err, events.ErrNoJetStream) {
 		t.Error(err)
 	}
 	closed := natskit.Connect(t, x.s)

@@ -53,6 +53,7 @@ var (
 //	    pull   pass each message to the loop
 type follower struct {
 	options
+	js    jetstream.JetStream
 	yield func(Event, error) bool
 
 	opened bool      // it had a consumer once

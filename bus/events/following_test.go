@@ -127,11 +127,20 @@ type following struct {
 
 func follow(t *testing.T, nc *nats.Conn, opts ...events.Option) *following {
 	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return followIn(t, js, opts...)
+}
+
+func followIn(t *testing.T, js jetstream.JetStream, opts ...events.Option) *following {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &following{t: t, all: make(chan came)}
 	go func() {
 		defer close(f.all)
-		for e, err := range events.Follow(ctx, nc, opts...) {
+		for e, err := range events.Follow(ctx, js, opts...) {
 			select {
 			case f.all <- came{e, err}:
 			case <-ctx.Done():

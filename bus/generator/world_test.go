@@ -254,7 +254,7 @@ func eventsOn(t *testing.T, nc *nats.Conn) (list func(what string) []events.Even
 	})
 	go func() {
 		defer close(done)
-		for e, err := range events.Follow(ctx, nc, events.Since(time.Now().Add(-time.Hour))) {
+		for e, err := range events.Follow(ctx, js, events.Since(time.Now().Add(-time.Hour))) {
 			if err != nil {
 				t.Errorf("following: %v", err)
 				continue

@@ -53,7 +53,7 @@ docs/events.md lists them.`,
 }
 
 func (f *eventsFlags) run(s *cli.Session) error {
-	opts := []events.Option{events.JetStream(s.JS), events.Timeout(f.Timeout)}
+	opts := []events.Option{events.Timeout(f.Timeout)}
 	if f.alerts {
 		opts = append(opts, events.AlertsOnly())
 	}
@@ -64,7 +64,7 @@ func (f *eventsFlags) run(s *cli.Session) error {
 	if named {
 		opts = append(opts, events.Durable(f.durable))
 	}
-	all := events.Follow(s.Context(), s.NC, opts...)
+	all := events.Follow(s.Context(), s.JS, opts...)
 	if f.live {
 		all = f.published(s)
 	}

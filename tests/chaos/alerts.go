@@ -117,7 +117,7 @@ func (s *episodes) lasting(now time.Time, runs func(node string) bool) (found []
 func (s *episodes) follow(w *world) {
 	began := time.Now()
 	for ; w.ctx.Err() == nil; w.pause(time.Second) {
-		for e, err := range events.Follow(w.ctx, w.nc, events.Since(began)) {
+		for e, err := range events.Follow(w.ctx, w.js, events.Since(began)) {
 			if err == nil {
 				s.add(e)
 			}

@@ -98,7 +98,7 @@ func TestEventsWait(t *testing.T) {
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		for e, err := range events.Follow(follow, nc, events.Since(time.Now().Add(-time.Hour))) {
+		for e, err := range events.Follow(follow, js, events.Since(time.Now().Add(-time.Hour))) {
 			if err != nil {
 				t.Error(err)
 				continue
