@@ -25,6 +25,8 @@ func TestMutations(t *testing.T) {
 			"	return cmp.Or(s.Out.Flush(), err)", "	s.Out.Flush()\n	return cmp.Or(err)"}},
 		{"a denial is not named", "TestScripts/permissions", mutate.Edit{cli + "session.go",
 			"		return cause\n", "		return errInterrupted\n"}},
+		{"what was decoded is lost when the next fails", "TestDecodedBeforeAFailure", mutate.Edit{"decode.go",
+			"			break\n", "			return failed\n"}},
 		{"IDs that are cut off are no JSON", "TestScripts/get", mutate.Edit{"get.go",
 			"		fmt.Fprintf(w.w, \"],\\\"written\\\":%d}\\n\", w.written)\n", ""}},
 		{"a file loses its content although no ID comes", "TestScripts/get", mutate.Edit{"get.go",
