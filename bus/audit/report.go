@@ -52,7 +52,7 @@ type (
 		// they were lost, an operator skipped them, or their event was lost or comes late.
 		Reported       int64           `json:"reported,string"`
 		Unreported     int64           `json:"unreported,string"`
-		Contradictions []Contradiction `json:"-"` // at most 100; the report has them
+		Contradictions []Contradiction `json:"contradictions"` // at most 100
 	}
 	// TakenReport says what became of the IDs that callers got.
 	TakenReport struct {
