@@ -83,7 +83,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 	}
 	layout := snowflake.DefaultLayout()
 	config, err := installation.Config{
-		State: kvstore.Config{Conn: nc, JS: js, Log: g.log}, EventsMaxBytes: eventsMaxBytes, Server: g.server, Folder: dir,
+		State: kvstore.Config{JS: js, Log: g.log}, EventsMaxBytes: eventsMaxBytes, Server: g.server, Folder: dir,
 	}.Generator(generator.Config{
 		Snowflake:    snowflake.Config{Layout: layout, LastWorker: layout.Workers() - 1},
 		Tags:         g.tags,

@@ -46,7 +46,7 @@ func openStream(t *testing.T, s *embedded.Server) *stream {
 }
 
 func (x *stream) tryOpen() error {
-	kept := kvstore.Events{Config: kvstore.Config{Conn: x.nc, JS: x.js, Log: testkit.Quiet}, MaxBytes: 4 << 20}
+	kept := kvstore.Events{Config: kvstore.Config{JS: x.js, Log: testkit.Quiet}, MaxBytes: 4 << 20}
 	return kept.Open(x.t.Context())
 }
 

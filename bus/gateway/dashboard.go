@@ -21,7 +21,7 @@ type views struct {
 
 // registerViews adds the dashboard and Leaf's pages.
 func registerViews(mux *http.ServeMux, cfg Config) {
-	v := &views{g: cfg.Generator, c: admin.NewClient(cfg.Conn)}
+	v := &views{g: cfg.Generator, c: admin.NewClient(cfg.JS.Conn())}
 	v.overview = newAnswers(stateKept, v.askAll)
 	mux.HandleFunc("/dashboard/overview", serveAnswer(v.overview))
 	mux.HandleFunc("/dashboard/busiest", serveAnswer(newAnswers(stateKept, v.askBusiest)))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
@@ -70,7 +71,16 @@ func (g *fakeGenerator) Buffers(context.Context, admin.BuffersRequest) (admin.Bu
 	return admin.BuffersPage{}, nil
 }
 
-// serve returns a server on g. Its bus is unavailable, unless change sets another Conn.
+func jetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// serve returns a server on g. Its bus is unavailable, unless change sets another JS.
 func serve(t testing.TB, g Generator, change ...func(*Config)) *Server {
 	t.Helper()
 	nc, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true))
@@ -78,9 +88,7 @@ func serve(t testing.TB, g Generator, change ...func(*Config)) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	cfg := Config{
-		Generator: g, Conn: nc, Metrics: NewMetrics(), Log: testkit.Quiet,
-	}
+	cfg := Config{Generator: g, JS: jetStream(t, nc), Metrics: NewMetrics(), Log: testkit.Quiet}
 	for _, f := range change {
 		f(&cfg)
 	}

@@ -107,7 +107,7 @@ func (s *Server) lacks(ctx context.Context, kind generator.Kind, tag string) err
 	if kind == generator.SnowflakeKind {
 		return nil
 	}
-	_, err := admin.NewClient(s.cfg.Conn, admin.Timeout(time.Second)).Tag(ctx, tag)
+	_, err := admin.NewClient(s.cfg.JS.Conn(), admin.Timeout(time.Second)).Tag(ctx, tag)
 	if errors.Is(err, bus.UnknownTag) || errors.Is(err, bus.BadTag) {
 		return err
 	}

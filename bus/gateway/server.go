@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/net/netutil"
 
@@ -54,8 +53,7 @@ type Generator interface {
 type Config struct {
 	Listener  net.Listener
 	Generator Generator
-	Conn      *nats.Conn          // to ask the other generators
-	JS        jetstream.JetStream // has the stream of events; nil: the one of the account of Conn
+	JS        jetstream.JetStream // has the stream of events, and a connection to ask the other generators
 	Metrics   *Metrics            // which also observes the Generator
 	Log       *slog.Logger
 
@@ -87,9 +85,6 @@ func New(cfg Config) *Server {
 	addr := cfg.Listener.Addr()
 	if cfg.Tokens == nil {
 		cfg.Tokens = func() Tokens { return Tokens{} }
-	}
-	if cfg.JS == nil {
-		cfg.JS, _ = jetstream.New(cfg.Conn) // fails for options alone
 	}
 	s := &Server{cfg: cfg, addr: addr.String(), conns: maxConns, refusing: refusing}
 	s.server = &http.Server{Handler: s, TLSConfig: cfg.TLS, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn)}

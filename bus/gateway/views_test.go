@@ -47,7 +47,7 @@ func TestViews(t *testing.T) {
 	if err := errors.Join(err, err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.Conn = nc })
+	s := serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.JS = jetStream(t, nc) })
 	nodes := func(o overview) (list string) {
 		for _, n := range o.Nodes {
 			list += n.Node + " "
@@ -96,7 +96,7 @@ func TestViews(t *testing.T) {
 		}
 	}
 	nc.Close()
-	s = serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.Conn = nc }) // it has no answers yet
+	s = serve(t, &fakeGenerator{}, func(cfg *Config) { cfg.JS = jetStream(t, nc) }) // it has no answers yet
 	if o := read[overview](t, s, "/dashboard/overview"); nodes(o) != "test " || !strings.Contains(o.Problem, "closed") {
 		t.Errorf("without NATS: %+v", o)
 	}
@@ -157,10 +157,7 @@ func alertMessage(subject, id string, after time.Duration, body string) *nats.Ms
 func TestLatestEvents(t *testing.T) {
 	t.Parallel()
 	g := bustest.Start(t, "order")
-	js, err := jetstream.New(g.Conn())
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, g.Conn())
 	stream := func() bool {
 		_, err := js.Stream(t.Context(), events.Stream)
 		return err == nil
@@ -175,7 +172,7 @@ func TestLatestEvents(t *testing.T) {
 			}
 		}
 	}
-	s := serve(t, &fakeGenerator{}, func(c *Config) { c.Conn = g.Conn() })
+	s := serve(t, &fakeGenerator{}, func(c *Config) { c.JS = js })
 	shows := func(newest string, least int) {
 		t.Helper()
 		testkit.Eventually(t, "the event "+newest, func() bool {

@@ -39,7 +39,7 @@ type kept struct {
 }
 
 func newKept(nc *nats.Conn, js jetstream.JetStream) kept {
-	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	state := kvstore.Config{JS: js, Log: testkit.Quiet}
 	return kept{kvstore.NewRecords(state), kvstore.NewKeys(state), state}
 }
 

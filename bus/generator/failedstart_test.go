@@ -83,7 +83,7 @@ func TestStartThatCannotListen(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			err = generator.New(generator.Config{
-				Conn: nc, JS: js, Records: touchedRecords{memory(t), &asked}, Keys: kvstore.NewKeys(kvstore.Config{Conn: nc, JS: js}), Index: allocator.NewIndex(), Node: "n", Log: testkit.Quiet, Installation: "i",
+				Conn: nc, JS: js, Records: touchedRecords{memory(t), &asked}, Keys: kvstore.NewKeys(kvstore.Config{JS: js}), Index: allocator.NewIndex(), Node: "n", Log: testkit.Quiet, Installation: "i",
 				Tags: []allocator.Tag{{Name: "order", MaxID: 1, Step: 10}},
 				Join: join, Open: func(context.Context) error { return nil }, OpenEvents: func(context.Context) error { return nil },
 				Snowflake: snowflake.Config{

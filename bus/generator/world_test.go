@@ -66,7 +66,7 @@ func begin(t *testing.T, s *embedded.Server, node string, records allocator.Reco
 		t.Fatal(err)
 	}
 	started := make(chan struct{})
-	state := kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	state := kvstore.Config{JS: js, Log: testkit.Quiet}
 	cfg := generator.Config{
 		Conn: nc, NextServer: next, JS: js, Records: open(records), Keys: kvstore.NewKeys(state), Index: allocator.NewIndex(),
 		Node: node, Log: testkit.Quiet,

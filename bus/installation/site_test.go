@@ -112,7 +112,7 @@ func (s *site) stateAt(url string) kvstore.Config {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return kvstore.Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	return kvstore.Config{JS: js, Log: testkit.Quiet}
 }
 
 // member is a generator that starts in a folder.

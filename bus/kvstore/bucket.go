@@ -21,8 +21,7 @@ import (
 
 // Config says where the buckets are and how they are made.
 type Config struct {
-	Conn *nats.Conn
-	JS   jetstream.JetStream
+	JS jetstream.JetStream
 	// Replicas of the buckets that are created: 1 to 5, or 0 for 3 where the
 	// cluster has them, else 1.
 	Replicas int

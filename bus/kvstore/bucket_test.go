@@ -92,7 +92,7 @@ func TestNoJetStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	cfg := Config{JS: js, Log: testkit.Quiet}
 	if _, _, err := ReadInstallation(t.Context(), cfg); !errors.Is(err, ErrNoJetStream) ||
 		errors.Is(err, allocator.ErrRefused) {
 		t.Errorf("ReadInstallation: %v; want ErrNoJetStream, which may pass", err)
@@ -110,7 +110,7 @@ func TestReadsAskTheLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := make(chan *nats.Msg, 100)
-	sub, err := r.cfg.Conn.ChanSubscribe("$JS.API.DIRECT.>", asked)
+	sub, err := r.cfg.JS.Conn().ChanSubscribe("$JS.API.DIRECT.>", asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestReadsAskTheLeader(t *testing.T) {
 	}
 	_, err = NewKeys(r.cfg).read(t.Context())
 	mustBackUp(t, r.cfg)
-	if err := errors.Join(err, r.cfg.Conn.Flush(), sub.Unsubscribe()); err != nil {
+	if err := errors.Join(err, r.cfg.JS.Conn().Flush(), sub.Unsubscribe()); err != nil {
 		t.Fatal(err)
 	}
 	for len(asked) > 0 {

@@ -131,7 +131,7 @@ func TestReplicasWhileAServerIsAway(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{JS: js, Log: slog.New(slog.DiscardHandler)}
 	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { _, err := open(ctx, cfg, wire.BucketInstallation); return err })
 	if err := servers[2].DisableJetStream(); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestReplicas(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log bytes.Buffer
-			cfg := Config{Conn: nc, JS: js, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			cfg := Config{JS: js, Log: slog.New(slog.NewTextHandler(&log, nil))}
 			r := NewRecords(cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -220,7 +220,7 @@ func TestOldStore(t *testing.T) {
 		return js
 	}
 	open := func(js jetstream.JetStream) error {
-		_, err := open(testkit.Context(t), Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}, wire.BucketTags)
+		_, err := open(testkit.Context(t), Config{JS: js, Log: testkit.Quiet}, wire.BucketTags)
 		return err
 	}
 	js := connect(servers[0])
@@ -253,7 +253,7 @@ func TestOldStore(t *testing.T) {
 			Replicas: 3})
 		return err == nil
 	})
-	cfg := Config{Conn: js.Conn(), JS: js, Log: testkit.Quiet}
+	cfg := Config{JS: js, Log: testkit.Quiet}
 	waits := allocator.ErrUnavailable
 	for waited, want := range map[time.Duration]error{0: waits, oldStoreHidden / 2: waits, oldStoreHidden: nil} {
 		if err := CheckOldStore(t.Context(), cfg, time.Now().Add(-waited)); !errors.Is(err, want) {

@@ -25,7 +25,7 @@ func newConfig(tb testing.TB, s *embedded.Server) Config {
 	if err != nil {
 		tb.Fatalf("JetStream: %v", err)
 	}
-	return Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	return Config{JS: js, Log: testkit.Quiet}
 }
 
 // saveBucket keeps a copy of a bucket; the returned function makes the bucket again

@@ -129,7 +129,7 @@ func TestLostMaster(t *testing.T) {
 			t.Errorf("after %s there is another ID for one number", name)
 		}
 	}
-	cfg.Conn.Close()
+	cfg.JS.Conn().Close()
 	permutation(t, old, gift) // a key that was never used needs no JetStream
 }
 

@@ -88,7 +88,7 @@ func connect(tb testing.TB, url string) Config {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return Config{Conn: nc, JS: js, Log: testkit.Quiet}
+	return Config{JS: js, Log: testkit.Quiet}
 }
 
 func claims(t *testing.T, cfg Config) writer {

@@ -21,12 +21,12 @@ func TestOldLeader(t *testing.T) {
 	s := natskit.Start(t)
 	cfg := newConfig(t, s)
 	var old atomic.Pointer[string] // a part of the subjects that an old server answers; nil: none does
-	api, err := cfg.Conn.Subscribe("api.>", func(m *nats.Msg) {
+	api, err := cfg.JS.Conn().Subscribe("api.>", func(m *nats.Msg) {
 		subject := strings.TrimPrefix(m.Subject, "api.")
 		if !strings.HasPrefix(subject, "$KV.") {
 			subject = "$JS.API." + subject
 		}
-		answer, err := cfg.Conn.RequestMsg(&nats.Msg{Subject: subject, Header: m.Header, Data: m.Data}, time.Second)
+		answer, err := cfg.JS.Conn().RequestMsg(&nats.Msg{Subject: subject, Header: m.Header, Data: m.Data}, time.Second)
 		if err != nil {
 			return
 		}
@@ -40,7 +40,7 @@ func TestOldLeader(t *testing.T) {
 	}
 	defer func() { _ = api.Unsubscribe() }()
 	through := newConfig(t, s)
-	if through.JS, err = jetstream.NewWithAPIPrefix(through.Conn, "api"); err != nil {
+	if through.JS, err = jetstream.NewWithAPIPrefix(through.JS.Conn(), "api"); err != nil {
 		t.Fatal(err)
 	}
 	r := openRecordsOf(t, through)

@@ -303,7 +303,7 @@ func TestRecordsInACluster(t *testing.T) {
 	for i := range 40 {
 		switch i {
 		case 10, 20:
-			_, _ = cfg.Conn.Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamOf(wire.BucketTags), nil, testkit.Patience)
+			_, _ = cfg.JS.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+streamOf(wire.BucketTags), nil, testkit.Patience)
 		case 30:
 			servers[i%len(servers)].stop()
 		}

@@ -47,7 +47,7 @@ func backup(s *cli.Session, path string, force bool) error {
 	if _, err := os.Lstat(path); err == nil && !force {
 		return fmt.Errorf("%s exists: choose another name, or replace it with --force", path)
 	}
-	b, err := kvstore.TakeBackup(s.Context(), kvstore.Config{Conn: s.NC, JS: s.JS}, showRecords(s))
+	b, err := kvstore.TakeBackup(s.Context(), kvstore.Config{JS: s.JS}, showRecords(s))
 	if err != nil {
 		return err
 	}

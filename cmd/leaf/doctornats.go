@@ -36,7 +36,7 @@ func (d *doctor) examineNATS(s *cli.Session) {
 		return
 	}
 	d.examine(ctx, "installation", func(ctx context.Context) (string, error) {
-		return d.installation(ctx, kvstore.Config{Conn: s.NC, JS: s.JS})
+		return d.installation(ctx, kvstore.Config{JS: s.JS})
 	})
 	d.examine(ctx, "streams", d.streams)
 }

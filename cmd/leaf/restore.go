@@ -70,7 +70,7 @@ so it is safe to repeat. The exit status is 1 if a tag is missing.`,
 
 func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 	ctx := s.Context()
-	cfg := kvstore.Config{Conn: s.NC, JS: s.JS, Replicas: f.replicas}
+	cfg := kvstore.Config{JS: s.JS, Replicas: f.replicas}
 	err := kvstore.AwaitOldStore(ctx, cfg)
 	var know audit.Knowledge // generators may start during that wait
 	if err == nil {

@@ -23,31 +23,30 @@ import (
 )
 
 // connect starts a NATS server in this process, or joins one.
-func (s *serving) connect(context.Context) (err error) {
-	state := &s.owned.State
-	dir := s.owned.Folder
-	if !s.embed {
-		s.config.NextServer = new(generator.NextServer)
-		next := nats.ReconnectToServer(s.config.NextServer.Pick)
-		if state.Conn, err = s.dial(dir.Node, s.conn.Server, next); err != nil {
-			return cli.ConnectError(s.conn.Server, err)
+func (s *serving) connect(context.Context) error {
+	dir, url, shown := s.owned.Folder, s.conn.Server, s.conn.Server
+	var option nats.Option
+	if s.embed {
+		server, err := embedded.Start(s.embedded(dir.Node, dir.File("nats")))
+		if err != nil {
+			return s.embeddedError(err)
 		}
-		s.defers(func() error { state.Conn.Close(); return nil })
-		return nil
+		s.owned.Server = server
+		s.defers(func() error { server.Close(); return nil })
+		s.conn.WithinProcess()
+		shown, option = server.ClientURL(), server.InProcess()
+		url = strings.Replace(shown, "tls://", "nats://", 1) // TLS is not spoken within a process
+	} else {
+		s.config.NextServer = new(generator.NextServer)
+		option = nats.ReconnectToServer(s.config.NextServer.Pick)
 	}
-	server, err := embedded.Start(s.embedded(dir.Node, dir.File("nats")))
+	nc, err := s.dial(dir.Node, url, option)
 	if err != nil {
-		return s.embeddedError(err)
+		return cli.ConnectError(shown, err)
 	}
-	s.owned.Server = server
-	s.defers(func() error { server.Close(); return nil })
-	s.conn.WithinProcess()
-	within := strings.Replace(server.ClientURL(), "tls://", "nats://", 1) // TLS is not spoken within a process
-	if state.Conn, err = s.dial(dir.Node, within, server.InProcess()); err != nil {
-		return cli.ConnectError(server.ClientURL(), err)
-	}
-	s.defers(func() error { state.Conn.Close(); return nil })
-	return nil
+	s.defers(func() error { nc.Close(); return nil })
+	s.owned.State.JS, err = s.conn.JetStream(nc)
+	return err
 }
 
 // embedded is how the NATS server in this process runs.
@@ -95,7 +94,7 @@ func (s *serving) tryJoining(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.awaitJetStream(ctx, nc, js)
+	return s.awaitJetStream(ctx, js)
 }
 
 const (
@@ -109,10 +108,10 @@ const (
 
 // awaitJetStream returns an error if nobody answers for JetStream. A JetStream that answers with an error, or late, is
 // there: the generator waits for it.
-func (s *serving) awaitJetStream(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) error {
+func (s *serving) awaitJetStream(ctx context.Context, js jetstream.JetStream) error {
 	for begun := time.Now(); ; {
 		ask, cancel := context.WithTimeout(ctx, jetStreamAnswers)
-		_, _, err := kvstore.ReadInstallation(ask, kvstore.Config{Conn: nc, JS: js, Log: s.log})
+		_, _, err := kvstore.ReadInstallation(ask, kvstore.Config{JS: js, Log: s.log})
 		cancel()
 		if !errors.Is(err, kvstore.ErrNoJetStream) {
 			return nil
@@ -121,7 +120,7 @@ func (s *serving) awaitJetStream(ctx context.Context, nc *nats.Conn, js jetstrea
 			return fmt.Errorf("the NATS server at %s (version %s) has no JetStream, and Leafbus keeps its state there: "+
 				"enable JetStream on that server and for this account, check --js-domain, or leave out --server to "+
 				"embed a NATS server (%w)",
-				nc.ConnectedUrlRedacted(), nc.ConnectedServerVersion(), err)
+				js.Conn().ConnectedUrlRedacted(), js.Conn().ConnectedServerVersion(), err)
 		}
 		select {
 		case <-time.After(jetStreamAgain):

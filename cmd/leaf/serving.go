@@ -166,7 +166,7 @@ func (s *serving) serve(ctx context.Context, stop context.CancelCauseFunc) error
 	g = generator.New(config)
 	server := gateway.New(gateway.Config{
 		Listener: s.listener, TLS: s.tlsConfig(), Tokens: s.tokens.get, Generator: g, Metrics: metrics,
-		Conn: s.owned.State.Conn, JS: s.owned.State.JS, Log: s.log, DrainTimeout: s.config.DrainTimeout, Dead: s.dead,
+		JS: s.owned.State.JS, Log: s.log, DrainTimeout: s.config.DrainTimeout, Dead: s.dead,
 	})
 	face = server.URL()
 	return together(ctx, stop, s.awaitRestart, s.reloadNATS, watch, g.Run, server.Run, s.tokens.run, s.cert.run)

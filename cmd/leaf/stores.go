@@ -155,17 +155,12 @@ func (s *serving) openFolder(context.Context) error {
 
 // openStores says where the tags and the workers are. Whose they are is found out later.
 func (s *serving) openStores(ctx context.Context) error {
-	nc := s.owned.State.Conn
-	js, err := s.conn.JetStream(nc)
-	if err != nil {
-		return err
-	}
 	if s.embed && !s.belongs {
-		if err := s.awaitJetStream(ctx, nc, js); err != nil { // the account of --nats-config may have none
+		if err := s.awaitJetStream(ctx, s.owned.State.JS); err != nil { // the account of --nats-config may have none
 			return err
 		}
 	}
-	s.owned.State.JS, s.owned.State.Replicas, s.owned.State.Log = js, s.replicas, s.log
+	s.owned.State.Replicas, s.owned.State.Log = s.replicas, s.log
 	s.owned.EventsMaxBytes, s.owned.EventsMaxAge, s.owned.Adopt = s.eventsMaxBytes, s.eventsMaxAge, s.adopt
 	if s.zookeeper.hosts == "" {
 		return nil

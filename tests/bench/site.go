@@ -79,7 +79,7 @@ func (s *site) dial(opts ...nats.Option) *nats.Conn {
 // embedded server does.
 func (s *site) state() kvstore.Config {
 	nc := s.dial(s.server.InProcess())
-	return kvstore.Config{Conn: nc, JS: must(jetstream.New(nc)), Log: s.log}
+	return kvstore.Config{JS: must(jetstream.New(nc)), Log: s.log}
 }
 
 // records are those of the tags.
@@ -103,7 +103,7 @@ func (s *site) generate(tags []allocator.Tag, observer generator.Observer) *gene
 	state, ready := s.state(), make(chan struct{})
 	records := s.records(state)
 	g := generator.New(generator.Config{
-		Conn: state.Conn, JS: state.JS, Records: records, Index: index, Keys: kvstore.NewKeys(state), Tags: tags,
+		Conn: state.JS.Conn(), JS: state.JS, Records: records, Index: index, Keys: kvstore.NewKeys(state), Tags: tags,
 		Node: node, Log: s.log, Observer: observer,
 		Join: func(context.Context, func(context.Context) error) (generator.Identity, error) {
 			return generator.Identity{}, nil // the site is new
@@ -135,8 +135,8 @@ func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	s.atEnd(func() error { _ = listener.Close(); return nil }) // the face has closed it, if it ran
 	metrics := gateway.NewMetrics()
-	return gateway.New(gateway.Config{Listener: listener, Generator: s.generate(tags, metrics), Conn: s.dial(),
-		Metrics: metrics, Log: s.log, DrainTimeout: requestTimeout})
+	return gateway.New(gateway.Config{Listener: listener, Generator: s.generate(tags, metrics),
+		JS: must(jetstream.New(s.dial())), Metrics: metrics, Log: s.log, DrainTimeout: requestTimeout})
 }
 
 // echo starts the echo.
