@@ -112,7 +112,6 @@ func (g *Generator) conditions() []*condition {
 
 func (a *alerts) look(now time.Time) {
 	a.lookRefills(now)
-	a.lookLost(now)
 	a.findings.keep("segment.ending", a.alloc.StillEnding) // who changes the tag publishes the end
 	for _, c := range a.conditions {
 		a.judge(now, c)

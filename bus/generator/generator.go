@@ -24,6 +24,7 @@ import (
 //
 //	Run
 //	├── outbox.Run        publishes events on the stream
+//	├── lostAlerts.run    publishes which peers are lost
 //	├── checks.run        looks around the generator: disk, replicas, keys of opaque tags
 //	├── learner.run       brings the records up to date after the generator was away, and verifies its worker
 //	├── queue.run         reads the requests of a service; there are two

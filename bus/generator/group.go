@@ -62,7 +62,7 @@ type heartbeat struct {
 //	heartbeats.heard ── hear, learn             what a peer reports of itself, and of lost nodes
 //	members, present, heard, anyPeer, count     who runs, and what they say of themselves
 //	held, claimed, claimLost, lostWorkers       workers
-//	alerts ── declare                           who is lost, see lost.go
+//	lostAlerts ── declare, next, published      who is lost, see lost.go
 type group struct {
 	self string // ID of this run
 	away *away  // whether the own heartbeats come back
@@ -73,7 +73,7 @@ type group struct {
 	mu           sync.Mutex
 	installation string              // empty: this generator has not joined it yet
 	peers        map[string]*peer    // by run
-	found        []peer              // those whose loss is over since the last declare
+	ends         map[string]peer     // of losses, by node: those that the stream lacks
 	ownClaims    map[int64]time.Time // workers that this generator has lost, and until when it claims them
 }
 
@@ -82,7 +82,7 @@ type group struct {
 type peer struct {
 	heartbeat // the last one
 	heard     time.Time
-	lost      bool // it was silent for lostAfter, so operators see it
+	loss      loss
 	// ahead is by how many ms this generator's clock was ahead of the peer's when each of the last
 	// heartbeats arrived. The way of a heartbeat adds to it, so the least is nearest.
 	ahead []int64
@@ -93,7 +93,7 @@ func (p *peer) here(now time.Time) bool { return !p.Gone && now.Sub(p.heard) < h
 func newGroup(self string) *group {
 	return &group{
 		self: self, away: newAway(), look: make(chan struct{}, 1),
-		peers: make(map[string]*peer), ownClaims: make(map[int64]time.Time),
+		peers: make(map[string]*peer), ends: make(map[string]peer), ownClaims: make(map[int64]time.Time),
 	}
 }
 

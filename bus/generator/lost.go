@@ -2,6 +2,7 @@ package generator
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -26,16 +27,28 @@ const (
 	maxLost, maxLostShown = 100, 20
 )
 
-// lostNode is what a heartbeat says of a lost node. A generator that was not there, or was cut off, learns it so.
+// loss is what was said of a silent peer. Each generator that hears NATS publishes an alert about each, and its end.
+// Their message IDs come from the last heartbeat, so the stream keeps one of each. A generator that was not there, or
+// was cut off, learns from heartbeats what the others have published.
+type loss int
+
+const (
+	lossUnsaid    loss = iota
+	lossDeclared       // it was silent for lostAfter, so operators see it, and the stream may have the alert
+	lossPublished      // the stream has it
+)
+
+// lostNode is what a heartbeat says of a lost node.
 type lostNode struct {
 	heartbeat       // the last one; a part of it
-	SilentMS  int64 `json:"silent_ms"` // how long ago it came
+	SilentMS  int64 `json:"silent_ms"`           // how long ago it came
+	Published bool  `json:"published,omitempty"` // the stream has the alert
 }
 
 func (p *peer) lostNode(now time.Time) lostNode {
 	b := heartbeat{Node: p.Node, ID: p.ID, Number: p.Number, Worker: p.Worker, ReservedUntil: p.ReservedUntil,
 		UnixMS: p.UnixMS}
-	return lostNode{b, now.Sub(p.heard).Milliseconds()}
+	return lostNode{b, now.Sub(p.heard).Milliseconds(), p.loss == lossPublished}
 }
 
 // until is when what a peer has reserved is over. It is by this generator's clock: the peer's may be wrong.
@@ -52,14 +65,15 @@ func millis(ms int64) time.Duration {
 }
 
 // isLost reports whether operators must see the peer as lost now.
-func (p *peer) isLost(now time.Time) bool { return p.lost && now.Before(p.until()) }
+func (p *peer) isLost(now time.Time) bool { return p.loss != lossUnsaid && now.Before(p.until()) }
 
-// endLocked notes that the loss of a peer is over.
+// endLocked notes that the loss of a peer is over. Its alert needs an end: an attempt without an answer may have
+// succeeded.
 func (g *group) endLocked(p *peer) {
-	if p.lost {
-		g.found = append(g.found, *p)
+	if p.loss != lossUnsaid {
+		g.ends[p.Node] = *p
 	}
-	p.lost = false
+	p.loss = lossUnsaid
 }
 
 // lookLocked notes which peers are gone, because another run of the node was heard later, and which losses are over. It
@@ -85,7 +99,7 @@ func (g *group) lookLocked(now time.Time) {
 		switch age := now.Sub(p.heard); {
 		case over && age >= lostFor, last[p.Node] != p && age >= claimExpires:
 			delete(g.peers, run)
-		case !p.Gone && !p.lost: // else the end of the alert must follow
+		case !p.Gone && p.loss == lossUnsaid: // else the end of the alert must follow
 			silent = append(silent, p)
 		}
 	}
@@ -108,27 +122,55 @@ func (g *group) forget(now time.Time, node string) (was bool) {
 	return was
 }
 
-// declare returns the peers that are lost now and were not before, and those whose loss is over. Only silence counts
-// while this generator has heard NATS without a pause, since steady. Else one that was cut off, frozen or starved would
-// declare its healthy peers lost. own is this generator's node, which another run may have had.
-func (g *group) declare(now, steady time.Time, own string) (lost, found []peer) {
+// declare returns the peers that are lost now and were not before. Only silence counts while this generator has heard
+// NATS without a pause, since steady. Else one that was cut off, frozen or starved would declare its healthy peers
+// lost. own is this generator's node, which another run may have had.
+func (g *group) declare(now, steady time.Time, own string) (lost []peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lookLocked(now)
 	for _, p := range g.peers {
-		if !p.lost && !p.Gone && now.Before(p.until()) && p.Node != own &&
+		if p.loss == lossUnsaid && !p.Gone && now.Before(p.until()) && p.Node != own &&
 			now.Sub(p.heard) >= lostAfter && now.Sub(steady) >= lostAfter {
-			p.lost = true
+			p.loss = lossDeclared
 			lost = append(lost, *p)
 		}
 	}
-	found, g.found = g.found, nil
-	return lost, found
+	return lost
 }
 
-// learn takes in which nodes a peer reports as lost, if this generator has just begun to hear NATS, at the time steady:
-// then it knows less than the peer. own is this generator's node. It returns the nodes of which the peer did not hear
-// that they are gone: it was cut off then, and nothing else would end its alert.
+// next returns a peer of whose loss the stream may lack the alert, or its end; ok is false if there is none. here: this
+// generator hears NATS.
+func (g *group) next(now time.Time, here bool) (p peer, end, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.ends {
+		return p, true, true
+	}
+	for _, p := range g.peers {
+		if here && p.isLost(now) && p.loss == lossDeclared {
+			return *p, false, true
+		}
+	}
+	return peer{}, false, false
+}
+
+// published notes that the stream has what next returned.
+func (g *group) published(was peer, end bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	is := func(p peer) bool { return p.ID == was.ID && p.Number == was.Number } // else it was lost again
+	if end && is(g.ends[was.Node]) {
+		delete(g.ends, was.Node)
+	}
+	if p := g.peers[was.ID]; !end && p != nil && is(*p) && p.loss == lossDeclared {
+		p.loss = lossPublished
+	}
+}
+
+// learn takes in which nodes a peer reports as lost. A generator that has just begun to hear NATS, at the time steady,
+// knows less than the peer. own is this generator's node. It returns the nodes of which the peer did not hear that they
+// are gone: it was cut off then, and nothing else would end its alert.
 func (g *group) learn(now, steady time.Time, from heartbeat, own string) (gone []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -141,14 +183,22 @@ func (g *group) learn(now, steady time.Time, from heartbeat, own string) (gone [
 		silent[p.Node] = silent[p.Node] || !p.Gone
 	}
 	for _, l := range from.LostNodes[:min(len(from.LostNodes), maxLostShown)] {
+		if here[l.Node] {
+			continue
+		}
+		said := lossDeclared
+		if l.Published {
+			said = lossPublished
+		}
 		switch p := g.peers[l.ID]; {
-		case here[l.Node]:
 		case p != nil && p.Gone:
 			if !silent[l.Node] && p.Number >= l.Number {
 				gone = append(gone, l.Node)
 			}
-		case now.Sub(steady) < learnFor && (p == nil || !p.lost && p.Number <= l.Number):
-			g.peers[l.ID] = &peer{heartbeat: l.heartbeat, heard: now.Add(-millis(l.SilentMS)), lost: true}
+		case now.Sub(steady) < learnFor && (p == nil || p.loss == lossUnsaid && p.Number < l.Number):
+			g.peers[l.ID] = &peer{heartbeat: l.heartbeat, heard: now.Add(-millis(l.SilentMS)), loss: said}
+		case p != nil && p.Number == l.Number:
+			p.loss = max(p.loss, said)
 		}
 	}
 	return gone
@@ -171,26 +221,70 @@ func (g *group) lost(now time.Time) (count int, latest []peer) {
 	return count, latest
 }
 
-// lookLost publishes which peers are lost, and which are not any more. Each generator that hears NATS does so. The IDs of
-// the messages come from the last heartbeat, so the stream keeps one of each.
-func (a *alerts) lookLost(now time.Time) {
-	steady, hears := a.group.away.steadySince(now)
-	if !hears {
-		steady = now
+// lostAlerts publishes the alerts about lost peers and their ends. It does not use the queue of events: an alert that
+// waited there while the stream was unavailable might be wrong when it is published.
+type lostAlerts struct {
+	*base
+	failed time.Time // when the stream did not answer last; owned by run
+}
+
+// run publishes until the context is done.
+func (a *lostAlerts) run(ctx context.Context) {
+	ticker := time.NewTicker(heartbeatEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			a.look(ctx)
+		}
 	}
-	lost, found := a.group.declare(now, steady, a.cfg.Node)
-	send := func(p peer, kind, what string, body any) {
-		id := fmt.Sprintf("%s.%s.%s.%d", what, p.Node, p.ID, p.Number)
-		a.findings.send(outbox.NewEventWithID(id, kind, p.Node, a.cfg.Node, body))
+}
+
+// look declares which peers are lost, and publishes what the stream lacks.
+func (a *lostAlerts) look(ctx context.Context) {
+	steady, here := a.group.away.steadySince(time.Now())
+	if here {
+		for _, l := range a.group.declare(time.Now(), steady, a.cfg.Node) {
+			a.cfg.Log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends",
+				"node", l.Node, "last_heard", l.heard.UTC().Format(time.RFC3339))
+		}
 	}
-	for _, p := range found {
-		a.cfg.Log.Info("a generator is no longer lost", "node", p.Node)
-		send(p, "node.recovered", "back", events.Recovered{Node: p.Node, Episode: events.EpisodeLost})
+	if err := a.publish(ctx, here); err != nil {
+		a.failed = time.Now()
+		a.cfg.Log.Debug("alerts about lost generators cannot be published; trying again", "error", err)
 	}
-	for _, p := range lost {
-		a.cfg.Log.Warn("a generator is lost: its heartbeats stopped, and it did not report that it ends",
-			"node", p.Node, "last_heard", p.heard.UTC().Format(time.RFC3339))
-		send(p, "node.lost", "lost", events.Lost{
-			Node: p.Node, Run: p.ID, LastHeardMS: p.heard.UnixMilli(), Worker: p.Worker, UntilMS: p.until().UnixMilli()})
+}
+
+// publish publishes what the stream lacks, until the stream does not answer. When it answers again, the peers may
+// return with it: so they are heard first.
+func (a *lostAlerts) publish(ctx context.Context, here bool) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if time.Since(a.failed) < heartbeatExpires {
+		_, err := a.cfg.JS.Stream(ctx, events.Stream)
+		return err
+	}
+	for {
+		l, end, ok := a.group.next(time.Now(), here)
+		if !ok {
+			return nil
+		}
+		kind, id := "node.lost", fmt.Sprintf("lost.%s.%s.%d", l.Node, l.ID, l.Number)
+		var body any = events.Lost{
+			Node: l.Node, Run: l.ID, LastHeardMS: l.heard.UnixMilli(), Worker: l.Worker, UntilMS: l.until().UnixMilli()}
+		if end {
+			kind, id = "node.recovered", fmt.Sprintf("back.%s.%s.%d", l.Node, l.ID, l.Number)
+			body = events.Recovered{Node: l.Node, Episode: events.EpisodeLost}
+		}
+		_, err := a.cfg.JS.PublishMsg(ctx, outbox.NewEventWithID(id, kind, l.Node, a.cfg.Node, body))
+		if err != nil {
+			return err
+		}
+		a.group.published(l, end)
+		if end {
+			a.cfg.Log.Info("a generator is no longer lost", "node", l.Node)
+		}
 	}
 }

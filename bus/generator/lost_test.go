@@ -24,7 +24,7 @@ func TestLostNotByADeafGenerator(t *testing.T) {
 		g := newGroup("me")
 		g.hear(start, 0, wire.Encode(heartbeat{Node: "a", ID: "1"}))
 		for after := max(c.steady, 0); ; after += 100 * ms {
-			if lost, _ := g.declare(start.Add(after), start.Add(c.steady), "own"); len(lost) > 0 {
+			if len(g.declare(start.Add(after), start.Add(c.steady), "own")) > 0 {
 				if after != c.lost {
 					t.Errorf("%s: lost after %v, want %v", name, after, c.lost)
 				}
@@ -48,11 +48,15 @@ func TestOneAlertOfALoss(t *testing.T) {
 		groups[who].hear(now, now.UnixMilli(), wire.Encode(b))
 	}
 	publish := func(who string) {
-		lost, found := groups[who].declare(now, start, "own")
-		for end, peers := range map[bool][]peer{false: lost, true: found} {
-			for _, p := range peers {
-				published[fmt.Sprintf("%s %s%d%v", who, p.ID, p.Number, end)]++
+		g := groups[who]
+		g.declare(now, start, "own")
+		for {
+			p, end, ok := g.next(now, true)
+			if !ok {
+				return
 			}
+			published[fmt.Sprintf("%s %s%d%v", who, p.ID, p.Number, end)]++
+			g.published(p, end)
 		}
 	}
 	learn := func(who, from string, begins bool) {
@@ -125,11 +129,30 @@ func TestOneAlertOfALoss(t *testing.T) {
 	publish("a")
 	publish("a")
 	shown("a", 0)
-	want("an operator forgets it", "a r9true")
+	want("an operator says that it is gone", "a r9true")
 	publish("b")
 	learn("b", "a", true)
 	want("one that tries late", "b r9false")
 	now = now.Add(2 * time.Hour)
 	publish("b")
 	want("what it reserved is over", "b r9true")
+}
+
+// The attempt whose answer is lost may have succeeded: the end is published too.
+func TestLossTriedHasAnEnd(t *testing.T) {
+	t.Parallel()
+	now, g := time.Unix(1_700_000_000, 0), newGroup("me")
+	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
+	now = now.Add(lostAfter)
+	g.declare(now, now.Add(-lostAfter), "own")
+	if _, end, ok := g.next(now, false); ok || end {
+		t.Error("a generator that does not hear NATS publishes an alert")
+	}
+	if _, end, ok := g.next(now, true); !ok || end {
+		t.Error("no alert")
+	}
+	g.hear(now, 0, wire.Encode(heartbeat{Node: "x", ID: "r"}))
+	if _, end, ok := g.next(now, true); !ok || !end {
+		t.Error("no end")
+	}
 }

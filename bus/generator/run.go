@@ -26,7 +26,8 @@ func (g *Generator) Run(ctx context.Context) error {
 	status := g.cfg.Conn.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	connected := g.cfg.Conn.StatusChanged(nats.CONNECTED)
 	r.events = background(g.outbox.Run)
-	r.looks = background(g.checks.run, func(ctx context.Context) { g.learner.run(ctx, connected) })
+	r.looks = background((&lostAlerts{base: g.base}).run, g.checks.run,
+		func(ctx context.Context) { g.learner.run(ctx, connected) })
 	r.queues = background(g.segments.queue.run, g.snowflakes.queue.run)
 	err := g.listen()
 	if err == nil { // otherwise neither work nor flakes must begin

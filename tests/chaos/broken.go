@@ -231,7 +231,7 @@ func (a *Allocator) Keep(tag string, ranges []Range) {
 		name: "lost-alert-never-ends",
 		why:  "The alert about a lost generator stays when it is back, so operators look for a fault that is over.",
 		edits: []edit{{"bus/generator/lost.go",
-			"	found, g.found = g.found, nil\n", "	g.found = nil\n"}},
+			"		if !ok {\n", "		if !ok || end {\n"}},
 		faults: []string{"kill", "freeze"},
 		stores: bothStores, checks: []string{"alert"},
 	},
