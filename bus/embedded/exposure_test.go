@@ -141,6 +141,7 @@ func TestReload(t *testing.T) {
 	for _, row := range []struct{ file, refused string }{
 		{`authorization { user: a, password: two }`, ""},
 		{``, ErrOpenToNetwork.Error()},
+		{`accounts { $SYS { users: [{user: admin, password: secret}] } }`, ErrOpenToNetwork.Error()},
 		{"server_name: other\nauthorization { user: a, password: three }", "restart the generator"},
 		{`authorization { user: a, password`, "nats.conf"},
 	} {

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -64,8 +65,8 @@ func (s *Server) prepareStore(opts *server.Options) error {
 		return err
 	}
 	store := filepath.Join(s.dir, server.JetStreamStoreDir)
-	meta, err := filepath.Glob(filepath.Join(store, "*", "_js_", "_meta_"))
-	streams, globErr := filepath.Glob(filepath.Join(store, "*", "streams", "*"))
+	meta, err := fs.Glob(os.DirFS(store), "*/_js_/_meta_") // its path may have the characters of a pattern
+	streams, globErr := fs.Glob(os.DirFS(store), "*/streams/*")
 	wasClustered, clustered := len(meta) > 0, opts.Cluster.Port != 0
 	switch {
 	case err != nil || globErr != nil:

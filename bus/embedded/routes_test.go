@@ -2,8 +2,10 @@ package embedded
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,6 +34,7 @@ func TestRoutes(t *testing.T) {
 // nats-server deletes the streams of a single server that becomes one of a cluster. So they are moved away first, once.
 func TestSingleServerJoinsCluster(t *testing.T) {
 	alone := config(t, "")
+	alone.StoreDir = filepath.Join(alone.StoreDir, "leaf[1]")
 	s := start(t, alone)
 	bucket(t, connect(t, s))
 	s.Close()
@@ -39,7 +42,7 @@ func TestSingleServerJoinsCluster(t *testing.T) {
 	clustered.Name, clustered.StoreDir = "a", alone.StoreDir
 	for range 2 {
 		start(t, clustered).Close()
-		kept, err := filepath.Glob(filepath.Join(alone.StoreDir, "jetstream.single-*", "$G", "streams", "KV_TEST"))
+		kept, err := fs.Glob(os.DirFS(alone.StoreDir), "jetstream.single-*/$G/streams/KV_TEST")
 		if err != nil || len(kept) != 1 {
 			t.Errorf("the streams of the single server: %v, %v", kept, err)
 		}

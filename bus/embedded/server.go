@@ -82,6 +82,26 @@ func Check(cfg Config) error {
 
 // newServer returns a server that has not been started, if its configuration can work.
 func newServer(cfg Config) (*Server, *server.Options, error) {
+	ns, opts, err := guarded(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &Server{ns: ns, cfg: cfg, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
+		secure: opts.Cluster.TLSConfig.Clone()} // that of nil is nil
+	s.health.restart = make(chan struct{})
+	s.life, s.end = context.WithCancel(context.Background())
+	for _, route := range opts.Routes {
+		s.routes = append(s.routes, route.Host)
+	}
+	if err := checkAddress(opts); err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	return s, opts, nil
+}
+
+// guarded returns a server that does not run yet, if it lets nobody in from the network without credentials.
+func guarded(cfg Config) (*server.Server, *server.Options, error) {
 	opts, err := cfg.options()
 	if err != nil {
 		return nil, nil, ConfigError{err}
@@ -91,26 +111,19 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS server: %w", err)
 	}
-	s := &Server{ns: ns, cfg: cfg, dir: cfg.StoreDir, log: &logger{out: cmp.Or(cfg.Log, slog.Default())},
-		secure: opts.Cluster.TLSConfig.Clone()} // that of nil is nil
-	s.health.restart = make(chan struct{})
-	s.life, s.end = context.WithCancel(context.Background())
-	for _, route := range opts.Routes {
-		s.routes = append(s.routes, route.Host)
-	}
 	// nats-server invents a user for clients without credentials if only the system account has users.
 	anonymous := opts.NoAuthUser != noAuthUser
 	if anonymous && (cfg.User != "" || cfg.Token != "") {
 		err = fmt.Errorf("%s has users only for the system account, so all other clients need no password: "+
 			"add authorization for them there", cfg.ConfigFile)
-	} else if err = checkExposure(opts, anonymous); err == nil {
-		err = checkAddress(opts)
+	} else {
+		err = checkExposure(opts, anonymous)
 	}
 	if err != nil {
-		s.Close()
+		ns.Shutdown()
 		return nil, nil, err
 	}
-	return s, opts, nil
+	return ns, opts, nil
 }
 
 func (s *Server) start(opts *server.Options) error {
@@ -195,9 +208,11 @@ func (s *Server) Reload() error {
 		return fmt.Errorf("%s has no users, and --user or --token makes one: the server reads it at the start only",
 			s.cfg.ConfigFile)
 	}
-	if err := checkExposure(opts, false); err != nil {
+	trial, _, err := guarded(s.cfg)
+	if err != nil {
 		return err
 	}
+	trial.Shutdown()
 	if err := s.ns.ReloadOptions(opts); err != nil {
 		return fmt.Errorf("NATS configuration file %s: %w: restart the generator", s.cfg.ConfigFile, err)
 	}
