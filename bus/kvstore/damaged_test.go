@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/snowflake"
 )
@@ -48,5 +49,18 @@ func TestDamagedRefuses(t *testing.T) {
 	}
 	if e, err := kv.Get(t.Context(), "7"); err != nil || e.Revision() != revision {
 		t.Errorf("the damaged record was changed: %v", err)
+	}
+}
+
+// A restore changes no damaged record of a worker, and takes nothing from one.
+func TestDamagedMergesNothing(t *testing.T) {
+	good := []byte(`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":5}`)
+	for _, record := range damaged["worker"] {
+		if made, err := mergeWorker(Record{Key: "7", Value: good}, []byte(record)); !errors.Is(err, allocator.ErrDamaged) {
+			t.Errorf("%q became %q, %v", record, made, err)
+		}
+		if made, err := mergeWorker(Record{Key: "7", Value: []byte(record)}, good); string(made) != string(good) || err != nil {
+			t.Errorf("%q made %q, %v of a good record", record, made, err)
+		}
 	}
 }

@@ -170,8 +170,8 @@ func TestMutations(t *testing.T) {
 		{"a restore replaces another installation", "TestRestoreRefused", []edit{{"restore.go",
 			"if now.ID != was.ID {", "if false {"}}},
 		{"a restore gives a worker to an older holder", "TestMerge", []edit{{"restore.go",
-			"	if was.ReservedUntil <= is.ReservedUntil {\n		return has, nil\n	}\n	is.ReservedUntil = was.ReservedUntil\n	return json.Marshal(is)",
-			"	return json.Marshal(was)"}}},
+			"	if was.ReservedUntil <= is.ReservedUntil {\n		return has, nil\n	}\n	is.ReservedUntil = was.ReservedUntil\n	return json.Marshal(is.Record)",
+			"	_ = is\n	return json.Marshal(was.Record)"}}},
 	} {
 		t.Run(m.name, func(t *testing.T) { mutate.Runner{By: m.by, Says: says}.Run(t, "", m.edits...) })
 	}

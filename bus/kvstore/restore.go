@@ -14,7 +14,6 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/wire"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 // Restored is what [Restore] did.
@@ -231,19 +230,20 @@ func mergeTag(r Record, has []byte, known int64, first uint64) ([]byte, error) {
 
 // mergeWorker keeps the holder that there is.
 func mergeWorker(r Record, has []byte) ([]byte, error) {
-	var was, is snowflake.Record
 	if has == nil {
 		return r.Value, nil
 	}
-	if json.Unmarshal(r.Value, &was) != nil {
+	was, err := decodeWorker(r)
+	if err != nil {
 		return has, nil
 	}
-	if err := json.Unmarshal(has, &is); err != nil {
+	is, err := decodeWorker(Record{Key: r.Key, Value: has})
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", allocator.ErrDamaged, err)
 	}
 	if was.ReservedUntil <= is.ReservedUntil {
 		return has, nil
 	}
 	is.ReservedUntil = was.ReservedUntil
-	return json.Marshal(is)
+	return json.Marshal(is.Record)
 }
