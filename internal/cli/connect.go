@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -239,6 +240,7 @@ func ConnectError(servers string, err error) error {
 	at := redact(servers)
 	_, badURL := errors.AsType[*url.Error](err)
 	_, badCert := errors.AsType[*tls.CertificateVerificationError](err)
+	dial, dialing := errors.AsType[*net.OpError](err)
 	denials := []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired}
 	switch {
 	case badURL: // its text quotes the URL, and with it a password
@@ -248,6 +250,8 @@ func ConnectError(servers string, err error) error {
 	case slices.ContainsFunc(denials, func(denial error) bool { return errors.Is(err, denial) }):
 		return fmt.Errorf("the NATS server at %s refused access: %w: check --user and --password, --token, --creds "+
 			"or --nkey", at, err)
+	case dialing && dial.Op == "dial": // the machine is down, or its name is wrong
+		return Nobody{fmt.Errorf("no NATS server can be reached at %s: %w", at, err)}
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("the server at %s closed the connection, so it is not NATS, or its TLS has handshake_first: "+
 			"give the address of NATS, not of HTTP, with --server, or else --tlsfirst", at)

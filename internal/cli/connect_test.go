@@ -132,6 +132,20 @@ func TestConnectThroughContext(t *testing.T) {
 	}
 }
 
+// NATS is not there if nothing listens, if its machine does not answer in time, or if the name is unknown.
+func TestConnectToNobody(t *testing.T) {
+	cleanEnv(t)
+	for name, args := range map[string][]string{
+		"nothing listens": {"-s", freeAddress(t)},
+		"no answer":       {"-s", freeAddress(t), "--timeout", "1ns"},
+		"unknown name":    {"-s", "nobody.invalid", "--timeout", "100ms"},
+	} {
+		if _, _, status, stderr := connect(t, args...); status != ExitNobody || !strings.Contains(stderr, "no NATS server") {
+			t.Errorf("%s: status %d, want %d: %s", name, status, ExitNobody, stderr)
+		}
+	}
+}
+
 func TestConnectWithTLS(t *testing.T) {
 	cleanEnv(t)
 	other := httptest.NewTLSServer(nil) // has a certificate for this machine

@@ -35,6 +35,8 @@ func TestMutations(t *testing.T) {
 			"		if noted(f, noteSecret) == \"\" && f.Value", "		if f.Value"}},
 		{"the selected context is used for another server", "TestConnectThroughContext", mutate.Edit{"connect.go",
 			"		if c.Server != \"\" && c.Context == \"\" {", "		if false {"}},
+		{"a machine that is down is a failure like any other", "TestConnectToNobody", mutate.Edit{"connect.go",
+			"dial.Op == \"dial\"", "dial.Op == \"\""}},
 		{"the terminal does what a description says", "TestPrintTable", mutate.Edit{"output.go",
 			"Safe(fmt.Sprint(cell))", "fmt.Sprint(cell)"}},
 	} {
