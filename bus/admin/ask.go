@@ -22,11 +22,29 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, c.timeout)
 }
 
-// call makes an administrative request once, because a person should check whether an unconfirmed
-// change happened. The request says how long call waits, so that no generator carries it out later.
+// drainingPause is how long call waits after an answer that nothing was done.
+const drainingPause = 100 * time.Millisecond
+
+// call makes an administrative request. It repeats one only while generators answer [bus.Draining]: nothing was done, and
+// another one may do it. Whether any other change happened that was not confirmed, a person should check.
 func call[Resp any](ctx context.Context, c *Client, subject string, req any) (resp Resp, err error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
+	for {
+		resp, err = once[Resp](ctx, c, subject, req)
+		if refused, ok := errors.AsType[*bus.Error](err); !ok || refused.Reason != bus.Draining {
+			return resp, err
+		}
+		select {
+		case <-time.After(drainingPause):
+		case <-ctx.Done():
+			return resp, err
+		}
+	}
+}
+
+// once makes a request once. The request says how long once waits, so that no generator carries it out later.
+func once[Resp any](ctx context.Context, c *Client, subject string, req any) (resp Resp, err error) {
 	msg := &nats.Msg{Subject: subject, Data: wire.Encode(req)}
 	if end, ok := ctx.Deadline(); ok {
 		wait := max(0, min(time.Until(end), wire.MaxAdminTimeout))

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
+	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/embedded"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -57,6 +59,45 @@ func TestChangesAreSentOnce(t *testing.T) {
 			t.Errorf("%v, and it was sent %d times more", err, len(requests))
 		}
 		cancel()
+	}
+}
+
+// A change is sent again to a generator that did nothing because it stops or stood still, and to no other.
+func TestChangesGoOn(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	nc := natskit.Connect(t, s)
+	requests := generators(t, nc)
+	client := admin.NewClient(natskit.Connect(t, s), admin.Timeout(testkit.Patience))
+	ended := make(chan error)
+	for _, last := range []bus.Reason{"", bus.StoreUnavailable, bus.TimedOut} {
+		go func() { _, err := client.DeleteTag(t.Context(), "order"); ended <- err }()
+		for _, reason := range []bus.Reason{bus.Draining, bus.Draining, last} {
+			var answer *nats.Msg
+			select {
+			case request := <-requests:
+				answer = nats.NewMsg(request.Reply)
+			case err := <-ended:
+				t.Fatalf("it was not sent again: %v", err)
+			}
+			if answer.Data = []byte(`{"tag":"order"}`); reason != "" {
+				answer.Header.Set(micro.ErrorCodeHeader, "503")
+				answer.Data = []byte(`{"code":503,"reason":"` + string(reason) + `","message":"x"}`)
+			}
+			if err := nc.PublishMsg(answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var refused *bus.Error
+		select {
+		case err := <-ended:
+			refused, _ = errors.AsType[*bus.Error](err)
+		case <-requests:
+			t.Fatalf("it is sent again after %q", last)
+		}
+		if (refused != nil) != (last != "") || refused != nil && refused.Reason != last {
+			t.Errorf("the last answer is %q, and it ended with %v", last, refused)
+		}
 	}
 }
 

@@ -17,6 +17,10 @@ func TestMutations(t *testing.T) {
 	}{
 		{"a change does not say how long its sender waits", "TestChangesAreSentOnce", mutate.Edit{"ask.go",
 			"		msg.Header = nats.Header{", "		_ = nats.Header{"}},
+		{"a change that a generator did not do fails", "TestChangesGoOn", mutate.Edit{"ask.go",
+			"!ok || refused.Reason != bus.Draining {", "true || !ok || refused == nil {"}},
+		{"a change that may have happened is sent again", "TestChangesGoOn", mutate.Edit{"ask.go",
+			"!ok || refused.Reason != bus.Draining {", "!ok || refused == nil {"}},
 		{"a denial is hidden", "TestClientWithoutPermission", mutate.Edit{"../../internal/wire/ask.go",
 			"Reply), published)", "Reply), cmp.Or(nil, published, nil))\n		err = nil"}},
 	} {
