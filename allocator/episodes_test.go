@@ -51,7 +51,7 @@ func TestEpisodes(t *testing.T) {
 			s.back()
 			time.Sleep(time.Second)
 			synctest.Wait()
-			a.Refused("order", late) // is told when the outage is over
+			a.Refused("order", late) // its caller gets the error after the outage
 			r.wantEpisodes(t, "refill_failed", outage, outage)
 			r.wantEpisodes(t, "starved", outage, outage)
 			if f := a.Failing(); f.Tags != 0 || f.Dry != nil {

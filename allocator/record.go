@@ -155,7 +155,7 @@ func (c *Claim) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// RecordFormat is the format of the records that this version writes, and the only one that it reads. A version with
-// another field in the record raises it by 1, and reads this one, too. It writes its own only when the heartbeats of all
-// generators that are heard name it: those of this version name none.
+// RecordFormat is the format of the records that this version writes, and the only one that it reads. A
+// version with another field in the record raises it by 1, and reads this one, too. It writes its own
+// only when the heartbeats of all generators that are heard name it: those of this version name none.
 const RecordFormat = 1

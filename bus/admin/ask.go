@@ -25,8 +25,9 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 // drainingPause is how long call waits after an answer that nothing was done.
 const drainingPause = 100 * time.Millisecond
 
-// call makes an administrative request. It repeats one only while generators answer [bus.Draining]: nothing was done, and
-// another one may do it. Whether any other change happened that was not confirmed, a person should check.
+// call makes an administrative request. It repeats one only while generators answer [bus.Draining]:
+// nothing was done, and another generator may do it. After any other error a person should check
+// whether the change happened.
 func call[Resp any](ctx context.Context, c *Client, subject string, req any) (resp Resp, err error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()

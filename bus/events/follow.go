@@ -63,11 +63,11 @@ func Durable(name string) Option {
 // Timeout bounds each request that is needed before the first event, and after an interruption. Default: 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Follow yields the events that js keeps, from now on or as the options say, until the loop is left or the context is done,
-// which is not an error. It reads the stream: in order, and each event once. It goes on after an interruption of the
-// connection, and after the stream was lost or restored, with what is younger than the last event. There is no gap if
-// the stream still has the events, and if the clocks of the NATS servers differ by less than a second. With [Durable]
-// events come at least once.
+// Follow yields the events that js keeps, from now on or as the options say, until the loop is left or
+// the context is done, which is not an error. It reads the stream: in order, and each event once. It goes
+// on after an interruption of the connection, and after the stream was lost or restored, with what is
+// younger than the last event. There is no gap if the stream still has the events, and if the clocks of
+// the NATS servers differ by less than a second. With [Durable] events come at least once.
 //
 // An error that matches [ErrNotAnEvent] is about one message, and the loop may go on. Any other error
 // comes last: there is no stream yet, the connection was closed, or [ErrNoJetStream]. Only a durable

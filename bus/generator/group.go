@@ -66,8 +66,8 @@ type heartbeat struct {
 type group struct {
 	self string // ID of this run
 	away *away  // whether the own heartbeats come back
-	// look holds one when the loop of the generator must not wait for its next look: what a generator can serve has
-	// changed, and a peer that can may be leaving.
+	// look holds one when the loop of the generator must not wait for its next look: what this generator or a peer can
+	// serve has changed.
 	look chan struct{}
 
 	mu           sync.Mutex
