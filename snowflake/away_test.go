@@ -73,7 +73,7 @@ func TestRegistryHangs(t *testing.T) {
 			t.Errorf("the end took %v", took)
 		}
 		n.wantEvents("acquired 0", "expiring 0")
-		n = n.again(d, func(s *setup) { s.Registry.(*registry).hang() })
+		n = n.again(d, func(s *setup) { s.late = 5 * time.Second; s.Registry.(*registry).hang() })
 		n.wait(t.Context(), n.request(1), nil, 1500*time.Millisecond) // for an answer; then the file must do
 	})
 }

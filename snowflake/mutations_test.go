@@ -163,6 +163,8 @@ var mutations = []mutation{
 	// Standing still.
 	{name: "a standstill is not noticed", edits: []edit{{"standstill.go",
 		"if long > standsStill {", "if false {"}}},
+	{name: "a long time before Run is a standstill", by: "TestRegistryHangs", edits: []edit{{"run.go",
+		"	g.standstill = standstill{last: g.cfg.Clock()} //", "	//"}}},
 	{name: "a confirmation that began before the standstill counts", by: "TestStandstillAmidReport", edits: []edit{{"standstill.go",
 		"s.confirmed < times {\n		s.confirmed = times\n", "s.confirmed < s.times {\n		s.confirmed = s.times\n"}}},
 	{name: "a machine that sleeps is not noticed", by: "TestStandstill", edits: []edit{{"standstill.go",

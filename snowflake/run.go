@@ -105,6 +105,7 @@ func (g *Generator) setIdentity(installation string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.worker.saved = s
+	g.standstill = standstill{last: g.cfg.Clock()} // before, nothing had to read the clock
 }
 
 // Verify makes the generator check its worker's record, because another generator may have

@@ -46,7 +46,7 @@ func (w *heldWorker) summary() Held { return Held{w.Worker, w.ReservedUntil} }
 func (g *Generator) keepWorker(ctx context.Context) error {
 	g.mu.Lock()
 	g.noteRunningLocked(g.cfg.Clock())
-	standstills, starting, err := g.standstill.times, !g.worker.started, g.worker.noCeiling
+	standstills, err := g.standstill.times, g.worker.noCeiling
 	g.mu.Unlock()
 	if errors.Is(err, ErrNotAlone) {
 		return err
@@ -56,7 +56,7 @@ func (g *Generator) keepWorker(ctx context.Context) error {
 	over, long := g.confirmLocked(standstills, err), g.standstill.long
 	g.mu.Unlock()
 	wake(g.signals.serve)
-	if over && !starting { // before Run nothing reads the clock often enough
+	if over {
 		g.cfg.Log.Warn("the process or its machine stood still, or its clock was set forward; the registry has confirmed "+
 			"the worker since", "ms", long)
 	}

@@ -84,6 +84,7 @@ type setup struct {
 	disk         *snowflaketest.Disk
 	down         bool          // the registry is away
 	slow         time.Duration // so long each call of it takes
+	late         time.Duration // so long after New is Run called
 	wrap         func(snowflake.Disk) snowflake.Disk
 	bounded      bool // the wait for the disk is, as OpenFile bounds it
 }
@@ -150,6 +151,7 @@ func (w *world) start(changes ...func(*setup)) *node {
 	}
 	s.File = n.file
 	n.Generator = snowflake.New(s.Config)
+	time.Sleep(s.late)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	n.ended = done
