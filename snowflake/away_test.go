@@ -98,9 +98,9 @@ func TestLostAnswers(t *testing.T) {
 			return nothing(w)
 		}},
 	} {
-		for _, fault := range []snowflaketest.Fault{snowflaketest.Done, snowflaketest.NotDone} {
+		for _, fault := range []outcome{wasDone, notDone} {
 			for _, killed := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s, done %v, killed %v", name, fault == snowflaketest.Done, killed), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, done %v, killed %v", name, fault == wasDone, killed), func(t *testing.T) {
 					bubble(t, func(t *testing.T, w *world) {
 						var lost func() bool
 						n := w.start(on(c.before(w)), func(s *setup) { lost = s.Registry.(*registry).loses(c.call, fault) })

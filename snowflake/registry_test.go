@@ -9,10 +9,18 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
 var errAway = errors.New("the registry is away")
+
+// outcome is what becomes of a call of a registry.
+type outcome int
+
+const (
+	answered outcome = iota
+	notDone          // it failed, and was not done
+	wasDone          // it was done, and its answer was lost
+)
 
 // registry is one process's handle on a registry, with faults, which keeps
 // what it was asked to write.
@@ -21,7 +29,7 @@ type registry struct {
 
 	mu     sync.Mutex
 	delay  time.Duration
-	fault  func(ctx context.Context, call string) snowflaketest.Fault // of "List", "Add", "Put"; nil: none
+	fault  func(ctx context.Context, call string) outcome // of "List", "Add", "Put"; nil: none
 	writes []snowflake.Record
 	old    []snowflake.Entry // what List returns, if it is old
 	// refused says which calls are refused; nil: none.
@@ -35,7 +43,7 @@ func (r *registry) age(list []snowflake.Entry) {
 	r.old = list
 }
 
-func (r *registry) set(fault func(ctx context.Context, call string) snowflaketest.Fault) {
+func (r *registry) set(fault func(ctx context.Context, call string) outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fault = fault
@@ -53,25 +61,25 @@ func (r *registry) away(is bool) {
 		r.set(nil)
 		return
 	}
-	r.set(func(context.Context, string) snowflaketest.Fault { return snowflaketest.NotDone })
+	r.set(func(context.Context, string) outcome { return notDone })
 }
 
 // hang lets no call return before its context is done.
 func (r *registry) hang() {
-	r.set(func(ctx context.Context, _ string) snowflaketest.Fault {
+	r.set(func(ctx context.Context, _ string) outcome {
 		<-ctx.Done()
-		return snowflaketest.NotDone
+		return notDone
 	})
 }
 
 // loses makes the next call of this kind lose its answer, whether it is done or not. lost says that it has.
-func (r *registry) loses(kind string, fault snowflaketest.Fault) (lost func() bool) {
+func (r *registry) loses(kind string, fault outcome) (lost func() bool) {
 	var once atomic.Bool
-	r.set(func(_ context.Context, call string) snowflaketest.Fault {
+	r.set(func(_ context.Context, call string) outcome {
 		if call == kind && once.CompareAndSwap(false, true) {
 			return fault
 		}
-		return snowflaketest.None
+		return answered
 	})
 	return once.Load
 }
@@ -91,7 +99,7 @@ func (r *registry) refuses(kind string, when func() bool) {
 }
 
 // next returns what happens to a call, and its error if that is a fault.
-func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Record) (snowflaketest.Fault, error) {
+func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Record) (outcome, error) {
 	r.mu.Lock()
 	r.writes = append(r.writes, writes...)
 	fault, delay, refused := r.fault, r.delay, r.refused
@@ -102,16 +110,16 @@ func (r *registry) next(ctx context.Context, call string, writes ...snowflake.Re
 		case <-ctx.Done():
 		}
 	}
-	what := snowflaketest.None
+	what := answered
 	switch {
 	case refused != nil && refused(call):
-		return snowflaketest.NotDone, fmt.Errorf("%w: somebody must look", snowflake.ErrRefused)
+		return notDone, fmt.Errorf("%w: somebody must look", snowflake.ErrRefused)
 	case ctx.Err() != nil:
-		what = snowflaketest.NotDone
+		what = notDone
 	case fault != nil:
 		what = fault(ctx, call)
 	}
-	if what == snowflaketest.None {
+	if what == answered {
 		return what, nil
 	}
 	return what, errAway
@@ -132,7 +140,7 @@ func (r *registry) List(ctx context.Context) ([]snowflake.Entry, error) {
 
 func (r *registry) Add(ctx context.Context, record snowflake.Record, c snowflake.Choice) (e snowflake.Entry, err error) {
 	fault, failed := r.next(ctx, "Add", record)
-	if fault != snowflaketest.NotDone {
+	if fault != notDone {
 		e, err = r.Registry.Add(ctx, record, c)
 	}
 	if failed != nil {
@@ -143,7 +151,7 @@ func (r *registry) Add(ctx context.Context, record snowflake.Record, c snowflake
 
 func (r *registry) Put(ctx context.Context, record snowflake.Record, version uint64) (v uint64, err error) {
 	fault, failed := r.next(ctx, "Put", record)
-	if fault != snowflaketest.NotDone {
+	if fault != notDone {
 		v, err = r.Registry.Put(ctx, record, version)
 	}
 	if failed != nil {

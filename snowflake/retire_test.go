@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
 // TestRetire: a clean end leaves reserved what a restart may need, also if the answer does not come; and the worker
 // is soon free for others.
 func TestRetire(t *testing.T) {
-	for name, fault := range map[string]snowflaketest.Fault{
-		"answered": snowflaketest.None, "not done": snowflaketest.NotDone, "done": snowflaketest.Done,
+	for name, fault := range map[string]outcome{
+		"answered": answered, "not done": notDone, "done": wasDone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
@@ -26,10 +25,10 @@ func TestRetire(t *testing.T) {
 				n.registry.loses("Put", fault)
 				d := n.stop()
 				until, before := used+1+grace.Milliseconds(), w.record(0).ReservedUntil
-				if lowered := before == until; lowered != (fault != snowflaketest.NotDone) {
+				if lowered := before == until; lowered != (fault != notDone) {
 					t.Errorf("reserved is until %d, want %d unless the write was not done", before, until)
 				}
-				if fault == snowflaketest.None {
+				if fault == answered {
 					n.wantEvents("acquired 0", "released 0")
 				} else {
 					n.wantEvents("acquired 0")
@@ -48,7 +47,7 @@ func TestRetire(t *testing.T) {
 				}
 
 				other := w.start(as("b"), func(s *setup) { s.LastWorker = 0 })
-				if fault == snowflaketest.NotDone {
+				if fault == notDone {
 					other.refused(snowflake.ErrNoWorker)
 					time.Sleep(time.Duration(before-w.clock.right())*ms + 1500*ms)
 				}
@@ -71,7 +70,7 @@ func TestRetireAfterOldList(t *testing.T) {
 		if used < old[0].ReservedUntil {
 			t.Fatalf("the list is not old enough: it has %d, where IDs are from %d", old[0].ReservedUntil, used)
 		}
-		n.registry.loses("Put", snowflaketest.Done) // so that the next one is a conflict
+		n.registry.loses("Put", wasDone) // so that the next one is a conflict
 		n.registry.age(old)
 		time.Sleep(10 * time.Second) // until it has read the list
 		synctest.Wait()
@@ -91,7 +90,7 @@ func TestRetireAfterLostReport(t *testing.T) {
 		const grace = 30 * time.Second
 		n := w.start(func(s *setup) { s.Grace = grace })
 		n.run(2 * time.Minute)
-		lost := n.registry.loses("Put", snowflaketest.Done)
+		lost := n.registry.loses("Put", wasDone)
 		go n.Verify(t.Context())
 		synctest.Wait()
 		if !lost() {

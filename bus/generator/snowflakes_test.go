@@ -55,16 +55,35 @@ type registry struct {
 	calls atomic.Int64
 }
 
-func newRegistry(r snowflake.Registry) *registry {
-	counting := &registry{}
-	counting.Registry = snowflaketest.NewFaulty(r, func() snowflaketest.Fault {
-		counting.calls.Add(1)
-		if counting.away.Load() {
-			return snowflaketest.NotDone
-		}
-		return snowflaketest.None
-	})
-	return counting
+func newRegistry(r snowflake.Registry) *registry { return &registry{Registry: r} }
+
+func (r *registry) asked() error {
+	r.calls.Add(1)
+	if r.away.Load() {
+		return errors.New("the registry is away")
+	}
+	return nil
+}
+
+func (r *registry) List(ctx context.Context) ([]snowflake.Entry, error) {
+	if err := r.asked(); err != nil {
+		return nil, err
+	}
+	return r.Registry.List(ctx)
+}
+
+func (r *registry) Add(ctx context.Context, rec snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
+	if err := r.asked(); err != nil {
+		return snowflake.Entry{}, err
+	}
+	return r.Registry.Add(ctx, rec, c)
+}
+
+func (r *registry) Put(ctx context.Context, rec snowflake.Record, version uint64) (uint64, error) {
+	if err := r.asked(); err != nil {
+		return 0, err
+	}
+	return r.Registry.Put(ctx, rec, version)
 }
 
 func TestSnowflakes(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package snowflaketest has what tests of snowflakes need: the conformance
 // suite that every [snowflake.Registry] must pass ([Run]), a registry in memory
-// that passes it too, faults, and a disk in memory that fails and crashes ([Disk]).
+// that passes it too, and a disk in memory that fails and crashes ([Disk]).
 package snowflaketest
 
 import (
