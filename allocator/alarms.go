@@ -62,7 +62,7 @@ func (a *alarms) mayAlertLocked(b *buffer) bool {
 // Failing is about the tags whose refills fail. A record that is damaged, newer or locked is no failure of the store.
 type Failing struct {
 	Tags int // their number
-	// Store is the error of one that fails because the store does; nil: there is none.
+	// Store is the latest error of those that fail because the store does; nil: there is none.
 	Store error
 	// Dry says why memory has no IDs of any tag; nil: it has some, or no store fails. One
 	// that lacks only the IDs of one tag gets those from another generator.
@@ -79,7 +79,7 @@ func (a *alarms) Failing() Failing {
 	if t.tags[storeAway] > 0 {
 		f.Store = t.err
 		if t.haveIDs == 0 {
-			f.Dry = fmt.Errorf("%s has no IDs: %w", t.tag, t.err)
+			f.Dry = fmt.Errorf("memory has no IDs: %w", t.err)
 		}
 	}
 	return f
@@ -100,8 +100,7 @@ type troubles struct {
 	mu      sync.Mutex
 	tags    [kindsOfTrouble]int // by the kind; that of noTrouble counts nothing
 	haveIDs int                 // tags that have IDs in memory, failing or not
-	tag     string              // the first one for which the store fails
-	err     error               // its last error
+	err     error               // the latest one of a tag for which the store fails
 }
 
 // recountLocked brings the troubles up to date with b. Call it before you release the lock of
@@ -121,8 +120,8 @@ func (a *alarms) recountLocked(b *buffer) {
 		t.haveIDs--
 	}
 	t.tags[b.trouble]--
-	if kind == storeAway && (t.tags[kind] == 0 || t.tag == b.tag) {
-		t.tag, t.err = b.tag, b.failure.err
+	if kind == storeAway {
+		t.err = b.failure.err
 	}
 	t.tags[kind]++
 	b.trouble, b.hasIDs = kind, hasIDs

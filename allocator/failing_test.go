@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,21 +23,21 @@ func TestFailing(t *testing.T) {
 				t.Errorf("%d IDs of %s came", n, tag)
 			}
 		}
-		want := func(tags int, store bool, dry string) {
+		want := func(tags int, store, dry bool) {
 			t.Helper()
 			synctest.Wait()
 			f := a.Failing()
-			if f.Tags != tags || errors.Is(f.Store, errAway) != store || (f.Dry != nil) != (dry != "") || dry != "" && !strings.HasPrefix(f.Dry.Error(), dry) {
-				t.Errorf("%+v; want %d tags, dry %q", f, tags, dry)
+			if f.Tags != tags || errors.Is(f.Store, errAway) != store || (f.Dry != nil) != dry {
+				t.Errorf("%+v; want %d tags, dry %v", f, tags, dry)
 			}
 		}
-		want(0, false, "")
+		want(0, false, false)
 		s.away()
 		ask("unknown", 1)
-		want(1, true, "unknown has no IDs: ")
+		want(1, true, true)
 		s.back()
 		time.Sleep(5 * time.Second)
-		want(0, false, "")
+		want(0, false, false)
 
 		if _, err := a.Take(t.Context(), "order", 5); err != nil {
 			t.Fatal(err)
@@ -46,7 +45,7 @@ func TestFailing(t *testing.T) {
 		s.away()
 		ask("unknown", 1)
 		ask("coupon", 1)
-		want(2, true, "")
+		want(2, true, false)
 		if f := a.Totals(0); !math.IsInf(f.Lasts, 1) {
 			t.Errorf("nobody takes these, and they last %v s", f.Lasts)
 		}
@@ -56,7 +55,7 @@ func TestFailing(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		want(3, true, "")
+		want(3, true, false)
 		v := a.Views(allocator.Query{Prefix: "order", Limit: 1})[0]
 		if f := a.Totals(0); v.Left != 50 || f.Lasts != float64(v.Left)/v.Rate {
 			t.Errorf("%v s are left of %+v", f.Lasts, v)
@@ -64,13 +63,13 @@ func TestFailing(t *testing.T) {
 		if _, err := a.Take(t.Context(), "order", 50); err != nil {
 			t.Fatal(err)
 		}
-		want(3, true, "unknown has no IDs: ")
+		want(3, true, true)
 		if f := a.Totals(0); f.Lasts != 0 {
 			t.Errorf("none is left, and they last %v s", f.Lasts)
 		}
 		s.back()
 		time.Sleep(5 * time.Second)
-		want(0, false, "")
+		want(0, false, false)
 	})
 }
 
