@@ -46,6 +46,10 @@ type condition struct {
 	start    time.Duration             // the patience until it was well once, if that is longer
 	// alert returns the body of the alert. Its end has the Episode that is the last word of kind. nil: there is none.
 	alert func(err error, since time.Time) any
+
+	// Owned by note.
+	since time.Time // when it became wrong; zero: it is well
+	found bool      // it has been wrong for as long as the patience
 }
 
 // conditions are all of a generator.
@@ -124,22 +128,23 @@ func (a *alerts) judge(now time.Time, c *condition) {
 	if errors.Is(err, errNotJoined) {
 		return // the finding store.waiting has the reason
 	}
-	e, begins, ends := a.findings.look(now, c.kind, err, max(c.patience, c.start))
-	if err == nil {
-		c.start = 0
-	}
+	begins, ends := c.note(now, err)
 	node := a.cfg.Node
+	if c.found {
+		a.findings.begin(c.kind, node, c.since, err)
+	}
 	switch {
 	case begins:
 		level := slog.LevelError
-		if e.severity == admin.Warning {
+		if kinds[c.kind].severity == admin.Warning {
 			level = slog.LevelWarn
 		}
 		a.cfg.Log.Log(context.Background(), level, c.kind, "error", err, "fix", kinds[c.kind].do)
 		if c.alert != nil {
-			a.findings.send(outbox.NewEvent(c.kind, node, node, c.alert(err, e.since)))
+			a.findings.send(outbox.NewEvent(c.kind, node, node, c.alert(err, c.since)))
 		}
 	case ends:
+		a.findings.end(c.kind, node)
 		a.cfg.Log.Info("it is over: "+c.kind, "node", node)
 		if c.alert != nil {
 			group, what, _ := strings.Cut(c.kind, ".")
@@ -147,6 +152,21 @@ func (a *alerts) judge(now time.Time, c *condition) {
 			a.findings.send(outbox.NewEvent(group+".recovered", node, node, over))
 		}
 	}
+}
+
+// note notes what is wrong; nil: nothing is. It reports whether an episode begins or ends.
+func (c *condition) note(now time.Time, wrong error) (begins, ends bool) {
+	if wrong == nil {
+		ends = c.found
+		c.since, c.found, c.start = time.Time{}, false, 0
+		return false, ends
+	}
+	if c.since.IsZero() {
+		c.since = now
+	}
+	begins = !c.found && now.Sub(c.since) >= max(c.patience, c.start)
+	c.found = c.found || begins
+	return begins, false
 }
 
 // lookRefills logs once a minute that refills fail, and when none fails any more. Events report

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxOpen is how many episodes are kept: each failing tag has up to three.
+	// maxOpen is how many episodes of tags are kept: each failing tag has up to three.
 	maxOpen = 10_000
 	// maxFindings and maxKeys keep the state small.
 	maxFindings, maxKeys = 12, 3
@@ -23,10 +23,10 @@ const (
 // findings are what this generator knows to be wrong, in episodes. Each alert is published here: it begins an episode,
 // and the event of its end ends that. What is wrong at this generator without an event is looked at by alerts.
 //
-//	publish   an event of any part, which may begin or end an episode
-//	look      what alerts sees
-//	keep      what alerts sees that another generator has ended
-//	list      for the state
+//	publish      an event of any part, which may begin or end an episode
+//	begin, end   what alerts sees
+//	keep         what alerts sees that another generator has ended
+//	list         for the state
 //
 // Its methods are safe for concurrent use. They call nothing under the lock.
 type findings struct {
@@ -46,7 +46,6 @@ type episode struct {
 	since    time.Time
 	severity admin.Severity
 	text     string
-	early    bool // it has not lasted for long enough yet to be a finding
 }
 
 func newFindings(node string, send func(*nats.Msg)) *findings {
@@ -59,25 +58,25 @@ func (f *findings) publish(kind, key string, body any) {
 		group, _, _ := strings.Cut(kind, ".")
 		f.end(group+"."+over.Episode, key)
 	} else if outbox.IsAlert(kind) {
-		f.begin(kind, key, body)
+		f.begin(kind, key, time.Now(), body)
 	}
 	f.send(outbox.NewEvent(kind, key, f.node, body))
 }
 
 // begin begins an episode, or changes what it says.
-func (f *findings) begin(kind, key string, body any) {
+func (f *findings) begin(kind, key string, since time.Time, body any) {
 	severity, text := describe(kind, body)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := about{kind, key}
 	was, ok := f.episodes[at]
 	switch {
-	case !ok && len(f.episodes) >= maxOpen:
+	case ok:
+		since = was.since
+	case at.ofTag() && len(f.episodes) >= maxOpen:
 		return
-	case !ok:
-		was.since = time.Now()
 	}
-	f.episodes[at] = episode{at, was.since, severity, text, false}
+	f.episodes[at] = episode{at, since, severity, text}
 }
 
 // end ends an episode.
@@ -104,35 +103,6 @@ func (f *findings) keep(kind string, lasts func(key string) bool) {
 	}
 }
 
-// look notes what is wrong at this generator now; nil: nothing is. It reports whether an episode begins, because that
-// has been so for as long as patience, or ends.
-func (f *findings) look(
-	now time.Time, kind string, wrong error, patience time.Duration,
-) (e episode, begins, ends bool) {
-	at := about{kind, f.node}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e, ok := f.episodes[at]
-	if wrong == nil {
-		delete(f.episodes, at)
-		return e, false, ok && !e.early
-	}
-	if !ok {
-		e = episode{about: at, since: now, early: true}
-	}
-	begins = e.early && now.Sub(e.since) >= patience
-	e.early = e.early && !begins
-	e.severity, e.text = describe(kind, wrong)
-	f.episodes[at] = e
-	return e, begins, false
-}
-
-// hasLocked reports whether something is wrong.
-func (f *findings) hasLocked(kind, key string) bool {
-	e, ok := f.episodes[about{kind, key}]
-	return ok && !e.early
-}
-
 // list returns what is wrong, the worst first. lasts is after how many seconds the first failing tag has no IDs. count
 // is how many generators are lost, and lost are the latest of them.
 func (f *findings) list(lasts float64, count int, lost []admin.LostNode) []admin.Finding {
@@ -153,12 +123,16 @@ func (f *findings) causes() map[string][]episode {
 	defer f.mu.Unlock()
 	all := make(map[string][]episode)
 	for at, e := range f.episodes {
-		if !e.early {
-			cause := f.causeLocked(at)
-			all[cause] = append(all[cause], e)
-		}
+		cause := f.causeLocked(at)
+		all[cause] = append(all[cause], e)
 	}
 	return all
+}
+
+// hasLocked reports whether something is wrong.
+func (f *findings) hasLocked(kind, key string) bool {
+	_, ok := f.episodes[about{kind, key}]
+	return ok
 }
 
 // causeLocked returns the kind of the finding that an episode belongs to: a store that is away makes the refills of
