@@ -197,8 +197,9 @@ func (p *Outbox) attempt(ctx context.Context, batch []*nats.Msg) (left []*nats.M
 		}
 	}
 	p.opened = err == nil // else the stream may be gone
-	p.failing.Store(nil)
-	if err != nil {
+	if err == nil {
+		p.failing.Store(nil)
+	} else {
 		p.failing.Store(&err)
 	}
 	return left, err
