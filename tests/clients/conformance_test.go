@@ -3,6 +3,7 @@ package clients
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -70,6 +71,9 @@ type conformance struct {
 	highest int64         // of those in order
 }
 
+// ofScript finds the word after the first call of a case: the tag, if the call has one.
+var ofScript = regexp.MustCompile(`(?:next|take|pool|snowflake) (\S+)`)
+
 func (c *conformance) run(lines []string) {
 	c.server, c.highest = "real", 0
 	if slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "answer ") }) {
@@ -77,6 +81,7 @@ func (c *conformance) run(lines []string) {
 		c.runner.words(c.server, "reset")
 	}
 	var answers []string
+	tag := ofScript.FindStringSubmatch(strings.Join(lines, "\n"))
 	for _, line := range lines {
 		verb, rest, _ := strings.Cut(line, " ")
 		if verb == "answer" {
@@ -84,7 +89,7 @@ func (c *conformance) run(lines []string) {
 			continue
 		}
 		if answers != nil {
-			c.script.begin(answers)
+			c.script.begin(tag[1], answers)
 			answers = nil
 		}
 		switch verb {

@@ -23,6 +23,7 @@ type script struct {
 	url string
 
 	mu       sync.Mutex
+	tag      string   // of the case: requests for others are late ones of an earlier case
 	answers  []string // the next one is the first. The last one stays
 	requests int
 	next     int64 // of "ids"
@@ -36,11 +37,11 @@ type answer struct {
 	err    *bus.Error
 }
 
-// begin makes the answers of a case those that count.
-func (s *script) begin(answers []string) {
+// begin makes the answers of a case those that count, for its tag.
+func (s *script) begin(tag string, answers []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.answers, s.requests, s.next = answers, 0, 1
+	s.tag, s.answers, s.requests, s.next = tag, answers, 0, 1
 }
 
 // count returns how many requests have come.
@@ -57,10 +58,13 @@ func (s *script) restart() {
 	s.requests = 0
 }
 
-// take returns the answer to a request for n IDs.
-func (s *script) take(n int64) (a answer, err error) {
+// take returns the answer to a request for n IDs of a tag.
+func (s *script) take(tag string, n int64) (a answer, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if tag != s.tag {
+		return answer{silent: true}, nil
+	}
 	s.requests++
 	words := strings.Fields(s.answers[0])
 	if len(s.answers) > 1 {
@@ -115,7 +119,7 @@ func overNATS(t *testing.T) *script {
 			t.Errorf("a request is %q", msg.Data)
 			return
 		}
-		a, err := s.take(n)
+		a, err := s.take(strings.TrimPrefix(msg.Subject, "leaf.segment."), n)
 		if err != nil {
 			t.Error(err)
 		}
@@ -141,7 +145,8 @@ func overHTTP(t *testing.T) *script {
 	t.Helper()
 	s := &script{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/v1/segments/") {
+		tag, ok := strings.CutPrefix(r.URL.Path, "/v1/segments/")
+		if !ok {
 			panic(http.ErrAbortHandler)
 		}
 		n, err := strconv.ParseInt(r.FormValue("count"), 10, 64)
@@ -149,7 +154,7 @@ func overHTTP(t *testing.T) *script {
 			t.Errorf("a request is %s", r.URL)
 			return
 		}
-		a, err := s.take(n)
+		a, err := s.take(tag, n)
 		if err != nil {
 			t.Error(err)
 		}
