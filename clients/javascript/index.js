@@ -150,8 +150,8 @@ class LeafPool {
       if (this.#ids.length - this.#at <= this.#low) this.#fetching ??= this.#more();
       if (this.#at < this.#ids.length) return this.#id(this.#ids[this.#at++]);
       const error = await within(this.#fetching, until, this.#state);
-      // The first fetch may have begun long before the call.
-      if (error && (!error.mayPass || ++fails > 1)) throw error;
+      // The first fetch may have begun long before the call. The next one helps if there is time for it.
+      if (error && (!error.mayPass || ++fails > 1 || now() >= until)) throw error;
     }
   }
 

@@ -217,7 +217,8 @@ class LeafPool:
             error = await _within(self._fetching, until, self._state)
             if error:
                 fails += 1
-                if not error.may_pass or fails > 1:  # the first fetch may have begun long before the call
+                # The first fetch may have begun long before the call. The next one helps if there is time for it.
+                if not error.may_pass or fails > 1 or now() >= until:
                     raise error
 
     async def _more(self) -> Optional[LeafError]:
