@@ -167,14 +167,6 @@ func tagSubject(tag string) (string, error) {
 // snowflakes returns the snowflakes as a source.
 func (c *Client) snowflakes() *source { return &source{c: c, subject: wire.SubjectSnowflake} }
 
-// bound adds the client's timeout to a context without a deadline.
-func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok || c.timeout <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, c.timeout)
-}
-
 // timedOut reports whether err only says that a wait ended.
 func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, nats.ErrTimeout)

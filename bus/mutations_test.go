@@ -61,7 +61,9 @@ func TestMutations(t *testing.T) {
 		{"a quota that is used up is asked for again at once", "TestClientTriesAgainWhatMayGetBetter", mutate.Edit{"call.go",
 			"return e.RetryAfter == 0 ||", "return"}},
 		{"a caller that has more time than its batch ends with it", "TestNextTimeout", mutate.Edit{"next.go",
-			"deadline.IsZero() || !timedOut(err) {", "true {"}},
+			"deadline.IsZero() || !timedOut(err) &&", "!timedOut(nil) ||"}},
+		{"a caller ends with one that has less time for a quota", "TestNextTimeout", mutate.Edit{"next.go",
+			"&& deadline.After(b.soonest)", "&& false"}},
 		{"a missing permission is not named", "TestClientWithoutPermission", mutate.Edit{"call.go",
 			"if last := line.lastError(); last != nil {", "if last := line.lastError(); false {"}},
 

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,8 +47,9 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 				return 0, g.gaveUp(ctx)
 			}
 		}
-		// A caller may have more time than its batch.
-		if id, err = b.one(); deadline.IsZero() || !timedOut(err) {
+		// A caller may have more time than its batch, or than the most urgent caller of it, whom a quota leaves none.
+		id, err = b.one()
+		if deadline.IsZero() || !timedOut(err) && !(errors.Is(err, QuotaExceeded) && deadline.After(b.soonest)) {
 			return id, err
 		}
 		if ctx.Err() != nil {

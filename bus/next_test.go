@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leafbus/leafbus/internal/testkit"
 )
 
 func TestNextSharesRequests(t *testing.T) {
@@ -195,6 +197,24 @@ func TestNextTimeout(t *testing.T) {
 		last += n
 	})
 	u.get(patient, 2)
+
+	// So does one for which a quota leaves time, when it does not for another caller of the batch.
+	w := newUnderTest(t)
+	first := w.next(far(t), "order", 1)
+	held := w.request(1)
+	patient = w.next(far(t), "order", 1)
+	w.waiting("order", 1)
+	soon, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	impatient = w.next(soon, "order", 1)
+	w.waiting("order", 2)
+	respond(t, held, "1")
+	w.get(first, 1)
+	refuseFor(t, w.request(2), 429, QuotaExceeded, time.Minute)
+	refuseFor(t, w.request(1), 429, QuotaExceeded, time.Minute)
+	w.fails(impatient, 1, QuotaExceeded)
+	respond(t, w.request(1), "2")
+	w.get(patient, 1)
 
 	// Without one there is none.
 	v := newUnderTest(t, Timeout(0))

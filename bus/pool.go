@@ -111,7 +111,7 @@ func (p *Pool) Next(ctx context.Context) (int64, error) {
 	fetching := p.fetching
 	p.mu.Unlock()
 
-	ctx, cancel := p.from.c.bound(ctx)
+	ctx, cancel := wire.Bound(ctx, p.from.c.timeout)
 	defer cancel()
 	select {
 	case <-fetching:
@@ -173,7 +173,7 @@ func (p *Pool) look() {
 // fetch fetches n IDs.
 func (p *Pool) fetch(n int64) {
 	began := time.Now()
-	ctx, cancel := p.from.c.bound(p.ctx)
+	ctx, cancel := wire.Bound(p.ctx, p.from.c.timeout)
 	defer cancel()
 	ranges, err := p.from.some(ctx, n, request{until: began.Add(noHurry)})
 

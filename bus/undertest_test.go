@@ -171,7 +171,12 @@ func respondStrict(t *testing.T, msg *nats.Msg, answer string) {
 
 func refuse(t *testing.T, msg *nats.Msg, code int, reason Reason) {
 	t.Helper()
-	e := &Error{Code: code, Reason: reason, Message: "no", RetryAfter: time.Millisecond}
+	refuseFor(t, msg, code, reason, time.Millisecond)
+}
+
+func refuseFor(t *testing.T, msg *nats.Msg, code int, reason Reason, hint time.Duration) {
+	t.Helper()
+	e := &Error{Code: code, Reason: reason, Message: "no", RetryAfter: hint}
 	answer := nats.NewMsg(msg.Reply)
 	answer.Header.Set("Nats-Service-Error-Code", strconv.Itoa(code))
 	answer.Data = wire.Encode(e)

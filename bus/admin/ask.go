@@ -14,14 +14,6 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// bound adds the client's timeout to a context without a deadline.
-func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok || c.timeout <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, c.timeout)
-}
-
 // drainingPause is how long call waits after an answer that nothing was done.
 const drainingPause = 100 * time.Millisecond
 
@@ -29,7 +21,7 @@ const drainingPause = 100 * time.Millisecond
 // nothing was done, and another generator may do it. After any other error a person should check
 // whether the change happened.
 func call[Resp any](ctx context.Context, c *Client, subject string, req any) (resp Resp, err error) {
-	ctx, cancel := c.bound(ctx)
+	ctx, cancel := wire.Bound(ctx, c.timeout)
 	defer cancel()
 	for {
 		resp, err = once[Resp](ctx, c, subject, req)
@@ -71,9 +63,10 @@ func unmarshal(msg *nats.Msg, subject string, v any) error {
 	return nil
 }
 
-// callAll makes a request that every generator answers.
+// callAll makes a request that every generator answers. It returns the answers that came, and joins the errors of those
+// that are errors or cannot be read.
 func callAll[Page any](ctx context.Context, c *Client, subject string, req any) ([]Page, error) {
-	ctx, cancel := c.bound(ctx)
+	ctx, cancel := wire.Bound(ctx, c.timeout)
 	defer cancel()
 	var pages []Page
 	var problems []error

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,34 +127,25 @@ func (c *Client) RevealIDs(ctx context.Context, tag string, ids ...bus.ID) ([]bu
 	return r.Numbers, err
 }
 
-// States returns the states of all generators that answer, sorted by node. It takes half a second
-// longer than the last answer. If the context ends before that, States returns its error and the
-// states that came.
+// States returns the states of all generators that answer, sorted by node, and joins the errors of the answers that
+// cannot be read. It takes half a second longer than the last answer. If the context ends before that, States returns
+// its error and the states that came.
 func (c *Client) States(ctx context.Context) ([]State, error) {
-	subject, err := micro.ControlSubject(micro.StatsVerb, wire.ServiceLeaf, "")
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := c.bound(ctx)
-	defer cancel()
+	all, err := callAll[micro.Stats](ctx, c, statsSubject, struct{}{})
 	var states []State
-	err = wire.AskAll(ctx, c.nc, subject, nil, func(msg *nats.Msg) error {
-		var stats micro.Stats
-		if err := json.Unmarshal(msg.Data, &stats); err != nil {
-			return err
-		}
+	for _, stats := range all {
 		for _, e := range stats.Endpoints {
 			if e.Name != wire.StatsEndpoint {
 				continue
 			}
 			var s State
-			if err := json.Unmarshal(e.Data, &s); err != nil {
-				return err
+			if bad := json.Unmarshal(e.Data, &s); bad != nil {
+				err = errors.Join(err, fmt.Errorf("the state of a generator cannot be read: %w", bad))
+				continue
 			}
 			states = append(states, s)
 		}
-		return nil
-	})
+	}
 	slices.SortFunc(states, func(x, y State) int { return strings.Compare(x.Node, y.Node) })
 	return states, err
 }

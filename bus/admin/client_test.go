@@ -101,30 +101,31 @@ func TestChangesGoOn(t *testing.T) {
 	}
 }
 
-// A change whose answer was lost with the connection ends soon, though the client is connected again. It ends at once
+// A request whose answers were lost with the connection ends soon, though the client is connected again. It ends at once
 // when the connection is closed.
-func TestChangesEndWithTheConnection(t *testing.T) {
+func TestRequestsEndWithTheConnection(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	requests := generators(t, natskit.Connect(t, s))
 	nc := natskit.Connect(t, s)
-	ended := make(chan error)
-	change := func() {
-		go func() {
-			_, err := admin.NewClient(nc, admin.Timeout(time.Hour)).DeleteTag(t.Context(), "order")
-			ended <- err
-		}()
+	c := admin.NewClient(nc, admin.Timeout(testkit.Patience))
+	change := func() error { _, err := c.DeleteTag(t.Context(), "order"); return err }
+	survey := func() error { _, err := c.Buffers(t.Context(), admin.BuffersRequest{}); return err }
+	for _, request := range []func() error{survey, change} {
+		ended := make(chan error)
+		go func() { ended <- request() }()
 		<-requests
+		if err := nc.ForceReconnect(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, nats.ErrDisconnected) {
+			t.Fatalf("after a reconnect: %v", err)
+		}
+		testkit.Eventually(t, "the connection", nc.IsConnected)
 	}
-	change()
-	if err := nc.ForceReconnect(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; !errors.Is(err, nats.ErrDisconnected) {
-		t.Errorf("after a reconnect: %v", err)
-	}
-	testkit.Eventually(t, "the connection", nc.IsConnected)
-	change()
+	ended := make(chan error)
+	go func() { ended <- change() }()
+	<-requests
 	nc.Close()
 	if err := <-ended; !errors.Is(err, nats.ErrConnectionClosed) {
 		t.Errorf("%v", err)
@@ -162,12 +163,13 @@ func TestClientWithoutPermission(t *testing.T) {
 	s := natskit.StartWith(t, embedded.Config{ConfigFile: conf, User: "all", Password: "p"})
 	for _, user := range []string{"mute", "deaf"} {
 		c := admin.NewClient(natskit.Connect(t, s, nats.UserInfo(user, "p"),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), admin.Timeout(time.Minute))
-		_, list := c.Tags(t.Context(), admin.PageRequest{})
-		_, states := c.States(t.Context())
-		for name, err := range map[string]error{"tags": list, "states": states} {
-			if !errors.Is(err, nats.ErrPermissionViolation) {
-				t.Errorf("%s, %s: %v", user, name, err)
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})), admin.Timeout(testkit.Patience/4))
+		for name, call := range map[string]func() error{
+			"tags":   func() error { _, err := c.Tags(t.Context(), admin.PageRequest{}); return err },
+			"states": func() error { _, err := c.States(t.Context()); return err },
+		} {
+			if err := call(); !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Fatalf("%s, %s: %v", user, name, err)
 			}
 		}
 	}

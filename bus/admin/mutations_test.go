@@ -21,6 +21,8 @@ func TestMutations(t *testing.T) {
 			"!ok || refused.Reason != bus.Draining {", "true || !ok || refused == nil {"}},
 		{"a change that may have happened is sent again", "TestChangesGoOn", mutate.Edit{"ask.go",
 			"!ok || refused.Reason != bus.Draining {", "!ok || refused == nil {"}},
+		{"answers that are lost with the connection are not missed", "TestRequestsEndWithTheConnection", mutate.Edit{
+			"../../internal/wire/ask.go", "|| a.nc.Stats().Reconnects != a.reconnects", ""}},
 		{"a denial is hidden", "TestClientWithoutPermission", mutate.Edit{"../../internal/wire/ask.go",
 			"Reply), published)", "Reply), cmp.Or(nil, published, nil))\n		err = nil"}},
 	} {

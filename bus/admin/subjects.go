@@ -1,5 +1,7 @@
 package admin
 
+import "github.com/leafbus/leafbus/internal/wire"
+
 // The subjects of administrative requests.
 const (
 	SubjectTagsList    = "leaf.admin.tags.list"
@@ -20,3 +22,6 @@ const (
 	SubjectBuffers = "leaf.admin.buffers" // every generator answers
 	SubjectKnown   = "leaf.admin.known"   // every generator answers
 )
+
+// statsSubject is where micro services are asked for their statistics: every generator answers with its state.
+const statsSubject = "$SRV.STATS." + wire.ServiceLeaf

@@ -11,20 +11,20 @@ import (
 )
 
 // quiet is how long AskAll waits for another answer after the last one, because the number of generators is not known.
-// So often AskOne looks at the connection.
+// So often both look at the connection.
 const quiet = 500 * time.Millisecond
 
 // AskAll sends one request to all generators that answer its subject, and calls f with each answer
 // until no more come. It takes half a second longer than the last answer. It fails if the context
-// ends before that, or if f fails.
+// ends before that, if f fails, or if the connection is lost meanwhile.
 func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f func(*nats.Msg) error) error {
-	answers, err := send(ctx, nc, &nats.Msg{Subject: subject, Data: body})
+	a, err := ask(ctx, nc, &nats.Msg{Subject: subject, Data: body})
 	if err != nil {
 		return err
 	}
-	defer answers.Unsubscribe()
+	defer a.answers.Unsubscribe()
 	for {
-		msg, err := next(ctx, answers)
+		msg, err := a.next(ctx)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders):
 			return ctx.Err()
@@ -37,17 +37,15 @@ func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f f
 	}
 }
 
-// AskOne sends a request once, and returns the first answer. If the connection is lost meanwhile, it ends soon: nobody
-// knows whether the request or its answer was lost.
+// AskOne sends a request once, and returns the first answer. It fails soon if the connection is lost meanwhile.
 func AskOne(ctx context.Context, nc *nats.Conn, request *nats.Msg) (*nats.Msg, error) {
-	before := nc.Stats().Reconnects
-	answers, err := send(ctx, nc, request)
+	a, err := ask(ctx, nc, request)
 	if err != nil {
 		return nil, err
 	}
-	defer answers.Unsubscribe()
+	defer a.answers.Unsubscribe()
 	for {
-		msg, err := next(ctx, answers)
+		msg, err := a.next(ctx)
 		switch {
 		case err == nil:
 			return msg, nil
@@ -57,22 +55,36 @@ func AskOne(ctx context.Context, nc *nats.Conn, request *nats.Msg) (*nats.Msg, e
 			return nil, NoResponders(request.Subject)
 		case !errors.Is(err, context.DeadlineExceeded):
 			return nil, err
-		case !nc.IsConnected() || nc.Stats().Reconnects != before:
-			return nil, nats.ErrDisconnected
 		}
 	}
 }
 
-// send sends a request, and returns the subscription to its answers.
-func send(ctx context.Context, nc *nats.Conn, request *nats.Msg) (*nats.Subscription, error) {
+// Bound adds a timeout to a context without a deadline. 0 or less: none.
+func Bound(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// asked is a request that was sent.
+type asked struct {
+	nc         *nats.Conn
+	reconnects uint64 // before it was sent
+	answers    *nats.Subscription
+}
+
+// ask sends a request.
+func ask(ctx context.Context, nc *nats.Conn, request *nats.Msg) (asked, error) {
+	a := asked{nc: nc, reconnects: nc.Stats().Reconnects}
 	if err := Away(nc); err != nil {
-		return nil, err
+		return a, err
 	}
 	before := nc.LastError()
 	request.Reply = nc.NewInbox()
-	answers, err := nc.SubscribeSync(request.Reply)
-	if err != nil {
-		return nil, err
+	var err error
+	if a.answers, err = nc.SubscribeSync(request.Reply); err != nil {
+		return a, err
 	}
 	if err = nc.PublishMsg(request); err == nil {
 		// NATS answers in order: what it says of the request comes before its answer to the flush. If none comes, neither
@@ -84,16 +96,22 @@ func send(ctx context.Context, nc *nats.Conn, request *nats.Msg) (*nats.Subscrip
 		err = cmp.Or(InboxDenied(nc, before, request.Reply), published)
 	}
 	if err != nil {
-		_ = answers.Unsubscribe()
+		_ = a.answers.Unsubscribe()
 	}
-	return answers, err
+	return a, err
 }
 
-// next returns the next answer. The error is [context.DeadlineExceeded] if none comes soon.
-func next(ctx context.Context, answers *nats.Subscription) (*nats.Msg, error) {
+// next returns the next answer. The error is [context.DeadlineExceeded] if none comes soon. It is
+// [nats.ErrDisconnected] if the connection was lost: nobody knows whether the request or its answer was lost.
+func (a asked) next(ctx context.Context) (*nats.Msg, error) {
 	soon, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()
-	return answers.NextMsgWithContext(soon)
+	msg, err := a.answers.NextMsgWithContext(soon)
+	lost := !a.nc.IsConnected() || a.nc.Stats().Reconnects != a.reconnects
+	if lost && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = nats.ErrDisconnected
+	}
+	return msg, err
 }
 
 // Away returns an error while the connection is lost. nats.go would send a request after the reconnect, when nobody

@@ -26,11 +26,8 @@ const (
 
 // The parts of the subjects of events, which are leaf.events.<severity>.<kind>.<what>.<key>.
 const (
-	SubjectEvents    = "leaf.events"
-	RefillSubject    = SubjectEvents + ".info.segment.refill."
-	RecoveredSubject = SubjectEvents + ".info.*.recovered.>" // an alert is over
-	NodeSubject      = SubjectEvents + ".info.node.>"
-	AcquiredSubject  = SubjectEvents + ".info.worker.acquired.>"
+	SubjectEvents = "leaf.events"
+	RefillSubject = SubjectEvents + ".info.segment.refill."
 
 	Info  = "info" // the severities
 	Alert = "alert"
