@@ -23,7 +23,7 @@ const (
 	// Pauses after a refusal, if the answer has no hint of its own.
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
-	// mostAnswers is how many answers can wait until a call has looked at them. More are dropped: one of them counts.
+	// mostAnswers is how many answers can wait until a call has looked at them. More are dropped, as if they were lost.
 	mostAnswers = 4
 )
 
@@ -120,7 +120,7 @@ func (x *exchange) ask(ctx context.Context, timeout time.Duration, r request) (*
 
 func (c *call) start(ctx context.Context, timeout time.Duration, now time.Time) {
 	var bounded bool
-	if c.deadline, bounded = ctx.Deadline(); !bounded && timeout > 0 && c.until.IsZero() {
+	if c.deadline, bounded = ctx.Deadline(); !bounded && timeout > 0 {
 		c.deadline = now.Add(timeout)
 	}
 	if c.until.IsZero() {

@@ -29,7 +29,7 @@ func TestMutations(t *testing.T) {
 
 		// An ID goes to one caller.
 		{"callers of Next that share a request share an ID", "TestNextSharesRequests", mutate.Edit{"next.go",
-			"return r.First + i, nil", "return r.First, nil"}},
+			"return b.ids[i], nil", "return b.ids[0], nil"}},
 		{"a caller of Next leaves its ID when it is there", "TestNextLeavesTooLate", mutate.Edit{"next.go",
 			"	case <-b.done:\n		return false\n", "	case <-b.done:\n		return true\n"}},
 		{"a pool hands out IDs that Close returned", "TestPoolOfASlowGenerator", mutate.Edit{"pool.go",
@@ -43,7 +43,7 @@ func TestMutations(t *testing.T) {
 		{"a closed pool of a strict tag returns what it has", "TestPoolOfAStrictTag", mutate.Edit{"pool.go",
 			"	case p.from.strict.Load():\n		p.ids,", "	case false:\n		p.ids,"}},
 		{"callers that come later share a request that is under way", "TestNextKeepsOrder", mutate.Edit{"next.go",
-			"		g.waiting = nil\n		n := int64(b.callers)", "		n := int64(b.callers)"}},
+			"		g.waiting = nil\n		n := b.callers", "		n := int64(b.callers)"}},
 		{"the requests of a bulk of a strict tag go side by side", "TestBulkOfAStrictTag", mutate.Edit{"stream.go",
 			"if a.err == nil && !b.from.strict.Load() {", "if a.err == nil {"}},
 

@@ -3,11 +3,11 @@ package bus
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
@@ -73,7 +73,7 @@ type group struct {
 	*source
 	tag     string  // empty: snowflakes
 	waiting *batch  // for the next request; nil: no caller waits
-	spare   []Range // for callers that come while a request is under way
+	spare   []int64 // for callers that come while a request is under way
 	serving bool    // a goroutine has a request under way that is not late, and takes the batch that waits after it
 }
 
@@ -84,11 +84,10 @@ type batch struct {
 	cancel  context.CancelFunc // called when all have left
 	soonest time.Time          // the first deadline of a caller; zero: none has one
 
-	done   chan struct{} // closed when it is answered, but after the lock is free: callers take it for their next ID
-	ids    []Range       // one for each caller, unless there is an error. Later callers never get what is left
-	single bool          // each of ids is a range of one: an opaque tag has thousands of these
-	err    error
-	taken  atomic.Int64 // how many of ids
+	done  chan struct{} // closed when it is answered, but after the lock is free: callers take it for their next ID
+	ids   []int64       // one for each caller, unless there is an error. Later callers never get what is left
+	err   error
+	taken atomic.Int64 // how many of ids
 }
 
 // join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is
@@ -111,11 +110,7 @@ func (gs *groups) join(
 		gs.of[tag] = g
 	}
 	if len(g.spare) > 0 {
-		r := &g.spare[0]
-		id := r.First
-		if r.First++; id == r.Last {
-			g.spare = g.spare[1:]
-		}
+		id, g.spare = g.spare[0], g.spare[1:]
 		return nil, nil, id, nil
 	}
 	if b = g.waiting; b == nil {
@@ -172,7 +167,7 @@ func (gs *groups) serve(g *group) {
 			return
 		}
 		g.waiting = nil
-		n := int64(b.callers)
+		n := b.callers
 		gs.mu.Unlock()
 
 		terms := request{until: b.soonest, late: func() {
@@ -183,29 +178,29 @@ func (gs *groups) serve(g *group) {
 				gs.release(g)
 			}
 		}}
-		var ids, rest []Range
+		var ids []int64
 		var err error
 		most := n
 		if trend && n >= manyCallers {
 			most = 2 * n
 		}
-		for err == nil && idspace.Total(ids) < n {
+		for err == nil && len(ids) < n {
 			var more []Range
-			more, err = g.some(b.ctx, most-idspace.Total(ids), terms)
-			ids = append(ids, more...)
+			more, err = g.some(b.ctx, int64(most-len(ids)), terms)
+			for _, r := range more {
+				ids = slices.AppendSeq(ids, r.All())
+			}
 		}
-		ids, rest = cut(ids, n)
 		trend = err == nil && !g.strict.Load()
 
 		gs.mu.Lock()
 		if alone {
 			g.spare = nil // what is left is older than this answer
 			if trend {
-				g.spare = rest
+				g.spare = ids[n:]
 			}
 		}
-		b.ids, b.err = ids, err
-		b.single = idspace.Total(ids) == int64(len(ids))
+		b.ids, b.err = ids[:min(n, len(ids))], err
 		gs.mu.Unlock()
 		close(b.done)
 		b.cancel()
@@ -223,15 +218,8 @@ func (gs *groups) release(g *group) {
 
 // one returns a caller's ID.
 func (b *batch) one() (int64, error) {
-	i := b.taken.Add(1) - 1
-	if b.single && i < int64(len(b.ids)) {
-		return b.ids[i].First, nil
-	}
-	for _, r := range b.ids {
-		if i < r.Len() {
-			return r.First + i, nil
-		}
-		i -= r.Len()
+	if i := int(b.taken.Add(1) - 1); i < len(b.ids) {
+		return b.ids[i], nil
 	}
 	return 0, b.err
 }

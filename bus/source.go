@@ -110,20 +110,3 @@ func (s *source) gaveUp(ctx context.Context) error {
 	}
 	return s.c.x.gaveUp(ctx, why)
 }
-
-// cut splits ranges after n IDs.
-func cut(ranges []Range, n int64) (head, tail []Range) {
-	for i, r := range ranges {
-		switch {
-		case n >= r.Len():
-			n -= r.Len()
-		case n == 0:
-			return ranges[:i:i], ranges[i:]
-		default:
-			at := r.First + n
-			head = append(ranges[:i:i], Range{First: r.First, Last: at - 1})
-			return head, append([]Range{{First: at, Last: r.Last}}, ranges[i+1:]...)
-		}
-	}
-	return ranges, nil
-}

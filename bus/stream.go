@@ -142,13 +142,9 @@ func each(ranges iter.Seq2[Range, error]) iter.Seq2[int64, error] {
 				yield(0, err)
 				return
 			}
-			// This is r.All without a second function call for each ID.
-			for id := r.First; ; id++ {
+			for id := range r.All() {
 				if !yield(id, nil) {
 					return
-				}
-				if id == r.Last {
-					break
 				}
 			}
 		}
