@@ -2,13 +2,11 @@ package faults
 
 import (
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
@@ -77,53 +75,6 @@ var claims = []scenario{
 		},
 	},
 	{
-		// The file of marks beside it is not set back.
-		fault: "the embedded server is set back", in: []setup{embedded}, fails: once,
-		tags: []string{order, coupon, snowflakes}, alert: "segment.regressed.order",
-		strike: func(in *installation) {
-			store, kept := filepath.Join(in.nodes[0].Data, "nats"), in.TempDir()
-			for _, end := range []func(int){in.stop, in.kill} {
-				in.stop(0)
-				copyFolder(in.T, store, kept)
-				in.again(0)
-				in.ahead(3000)
-				end(0)
-				copyFolder(in.T, kept, store)
-				in.again(0)
-				in.ahead(3000)
-			}
-		},
-	},
-	{
-		fault: "too many requests wait for the store", in: []setup{kvAlone}, tags: none,
-		flags: []string{"--max-waiting", "5", "--max-wait", "30s"},
-		strike: func(in *installation) {
-			in.take(idle)
-			in.refuseWrites(wire.BucketTags, true)
-			answers := in.send(5, "1000", order)
-			in.waiting(5)
-			in.refused(order, 1000, bus.Overloaded, "")
-			in.take(idle) // from memory
-			in.refuseWrites(wire.BucketTags, false)
-			in.answered(5, answers)
-		},
-	},
-	{
-		// Nobody can prevent it. The audit names it.
-		fault: "the records are set back, and IDs come again", in: []setup{kvAlone}, tags: none,
-		strike: func(in *installation) {
-			in.take(order)
-			putBack := in.nats.save(wire.BucketTags)
-			in.leaf("get", order, "-n", "2000")
-			in.stop(0)
-			in.forgetFolder(0)
-			putBack()
-			in.again(0)
-			in.leaf("get", order, "-n", "2000")
-			in.disagree("overlap")
-		},
-	},
-	{
 		// The folders are empty then. One command reads all events: the last claim is that of a newcomer, and low.
 		fault: "the records are set back while no generator runs", in: []setup{kv, inMySQL}, tags: none,
 		strike: func(in *installation) {
@@ -184,38 +135,6 @@ var claims = []scenario{
 			in.leaf("tag", "add", "gift", "--opaque")
 		},
 	},
-	{
-		// Each contradiction that is made on purpose is found and named.
-		fault: "the places that say what was claimed disagree", in: []setup{kvAlone, mysqlAlone}, tags: none,
-		strike: func(in *installation) {
-			in.take(order)
-			if in.mysql { // rows of other programs are none
-				in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('sql', 77, 5), ('not a tag', 5, 1), ('s', 9, 0)")
-			}
-			in.leaf("tag", "add", "gone", "--max-id", "500")
-			in.leaf("tag", "rm", "gone", "--yes")
-			if found := in.audit(); len(found) > 0 {
-				in.Errorf("in peace leaf audit finds %+v", found)
-			}
-			good := in.record(order)
-			in.put(order, "garbage")
-			in.disagree("damaged_record")
-			in.put(order, strings.Replace(good, `"n0"`, `"n9"`, 1)) // it claimed the same
-			in.disagree("overlap")
-			in.put(order, good)
-			in.publish("segment.refill.order", `{"node":"x","tag":"order","first":"900001","last":"900009","step":9}`)
-			in.publish("segment.refill.order", `garbage`)
-			worker := in.held(1)["n0"]
-			in.publish(fmt.Sprint("worker.acquired.", worker), fmt.Sprintf(
-				`{"node":"x","worker":%d,"registry":"kv","from_ms":%d,"reserved_until_ms":%d}`,
-				worker, time.Now().UnixMilli(), time.Now().Add(time.Minute).UnixMilli()))
-			in.disagree("unclaimed", "damaged_event", "two_holders")
-			if in.mysql { // a generator compares the rows with the records
-				in.sql("UPDATE leaf_alloc SET max_id = 5 WHERE biz_tag = 'order'")
-				testkit.Eventually(in.T, "a row above all claims", func() bool { return in.maxID(order) > 5 })
-			}
-		},
-	},
 }
 
 func (in *installation) record(tag string) string {
@@ -240,21 +159,4 @@ func (in *installation) disagree(kinds ...string) {
 			in.Errorf("leaf audit finds %+v, and not %s", found, kind)
 		}
 	}
-}
-
-// publish forges an event on a subject below leaf.events.info.
-func (in *installation) publish(subject, body string) {
-	in.Helper()
-	parts := strings.SplitN(subject, ".", 3)
-	msg := nats.NewMsg("leaf.events.info." + subject)
-	for name, value := range map[string]string{
-		"ce-specversion": "1.0", "ce-id": nats.NewInbox(), "ce-source": "/leaf/x", "ce-subject": parts[2],
-		"ce-type": "leaf." + parts[0] + "." + parts[1], "ce-time": time.Now().UTC().Format(time.RFC3339Nano),
-		"ce-datacontenttype": "application/json",
-	} {
-		msg.Header[name] = []string{value}
-	}
-	msg.Data = []byte(body)
-	_, err := in.js.PublishMsg(in.Context(), msg)
-	kit.Must(in.T, err)
 }

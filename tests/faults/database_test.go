@@ -2,29 +2,74 @@ package faults
 
 import (
 	"database/sql"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
+	"github.com/leafbus/leafbus/tests/kit/callers"
 )
+
+// databases are faults of MySQL. "It went back" means: max_id is below what was claimed. Service goes on then, nobody
+// is refused, and operators hear of it.
+var databases = []scenario{
+	{
+		// Many tags are used for the first time at once. What an operator decided outlives the restore, too.
+		fault: "the database is set back, and all that knew better are gone", in: []setup{inMySQL},
+		flags: manyTags("--tag", ":10"), tags: append([]string{order, snowflakes}, manyTags("", "")...),
+		fails: callers.AnyFailure,
+		strike: func(in *installation) {
+			highest := in.take(idle)
+			in.sql("INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('sql', 77, 100)")
+			in.backUp()
+			if id := in.take("sql"); id != 77 {
+				in.Errorf("the first ID of a row with max_id 77 is %d", id)
+			}
+			in.more(500)
+			floor := in.highest() + 1_000_000
+			in.leaf("tag", "set", order, "--max-id", fmt.Sprint(floor))
+			in.leaf("tag", "rm", idle, "--yes")
+			in.leaf("tag", "pause", "sql")
+			in.each(in.kill, in.forgetFolder)
+			stream, err := in.js.Stream(in.Context(), events.Stream)
+			kit.Must(in.T, err)
+			kit.Must(in.T, stream.Purge(in.Context()))
+			in.setBack()
+			in.callers.Floor(order, floor)
+			in.each(in.again)
+			in.above(idle, highest+1) // it is back, says the database
+			in.refused("sql", 1, bus.Paused, "")
+			in.leaf("tag", "resume", "sql")
+			in.above("sql", 78)
+			kit.Leaf(in.T, "tag", "set", "sql", "--max-id", "50", "-s", in.url).Want(in.T, 1, "conflict")
+			in.more(500)
+		},
+	},
+}
+
+// manyTags are the names of 40 tags, each with something before and after it.
+func manyTags(flag, step string) (all []string) {
+	for i := range 40 {
+		if flag != "" {
+			all = append(all, flag)
+		}
+		all = append(all, fmt.Sprint("many", i, step))
+	}
+	return all
+}
 
 // leafTables are all that Leafbus keeps in a database.
 var leafTables = []string{"leaf_alloc", "leaf_mark", "leaf_installation"}
 
-// newDatabase makes an empty database, on a server that this row may kill if its setup says so.
+// newDatabase makes an empty database.
 func (in *installation) newDatabase() {
 	in.Helper()
-	if in.server {
-		in.mariadb = kit.NewMariaDB(in.T)
-		dsn, err := in.mariadb.Database()
-		kit.Must(in.T, err)
-		in.dsn = dsn
-	} else {
-		in.dsn = kit.NewDatabase(in.T)
-	}
+	in.dsn = kit.NewDatabase(in.T)
 	in.db = openDB(in.T, in.dsn)
 }
 

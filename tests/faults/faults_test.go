@@ -35,7 +35,7 @@ type scenario struct {
 var none = []string{}
 
 func TestFaults(t *testing.T) {
-	for _, rows := range [][]scenario{networks, workers, processes, databases, claims, losses, installations, backups} {
+	for _, rows := range [][]scenario{networks, processes, databases, claims, losses, installations} {
 		for _, row := range rows {
 			for _, where := range row.in {
 				t.Run(row.fault+"/"+where.name, func(t *testing.T) {
@@ -65,9 +65,6 @@ func (row scenario) run(in *installation) {
 
 // once lets those calls fail whose callers do not try again: their request may have been at the generator that died.
 func once(c callers.Call) bool { return c.Once && callers.AnyFailure(c) }
-
-// overHTTP lets calls fail whose generator does not listen any more.
-func overHTTP(c callers.Call) bool { return c.Kind == "HTTP" && callers.AnyFailure(c) }
 
 // unless lets no call fail for one of these tags, and every other.
 func unless(tags ...string) func(callers.Call) bool {

@@ -26,7 +26,6 @@ type setup struct {
 	config    string // of the NATS server
 	linked    bool   // each generator reaches NATS through a link of its own
 	mysql     bool   // the tags are in a database, which each generator reaches through a link of its own
-	server    bool   // its server belongs to this row, which may kill it
 	zookeeper bool   // the workers are there, reached through one link
 }
 
@@ -36,13 +35,11 @@ var (
 	kv       = setup{name: "kv", nodes: 2}
 	kvThree  = setup{name: "kv, three generators", nodes: 3}
 	kvAlone  = setup{name: "kv, one generator", nodes: 1}
-	kvEmpty  = setup{name: "kv, no generator"}
 	kvLinked = setup{name: "kv", nodes: 2, linked: true}
 
 	inMySQL     = setup{name: "mysql", nodes: 2, mysql: true}
 	mysqlAlone  = setup{name: "mysql, one generator", nodes: 1, mysql: true}
 	mysqlLinked = setup{name: "mysql", nodes: 1, mysql: true, linked: true}
-	mysqlServer = setup{name: "mysql", nodes: 2, mysql: true, server: true}
 
 	zooKeeperAlone = setup{name: "zookeeper, one generator", nodes: 1, zookeeper: true}
 )
@@ -61,10 +58,9 @@ type installation struct {
 	nc    *nats.Conn
 	js    jetstream.JetStream
 
-	dsn     string      // of an operator
-	ways    []*kit.Link // of each generator to the database
-	mariadb *kit.MariaDB
-	db      *sql.DB
+	dsn  string      // of an operator
+	ways []*kit.Link // of each generator to the database
+	db   *sql.DB
 
 	keeper *kit.Link // to ZooKeeper
 	place  string    // the installation's name there
@@ -148,14 +144,6 @@ func (in *installation) arguments(i int) []string {
 		at = append(at, "--mysql", in.through())
 	}
 	return append(at, in.flags...)
-}
-
-// serve is leaf serve with the arguments and the folder of a generator that has ended, for a start that fails.
-func (in *installation) serve(i int) kit.Result {
-	in.Helper()
-	g := in.nodes[i]
-	args := append([]string{"serve"}, g.Arguments()...)
-	return kit.Finish(in.T, kit.Start(in.T, kit.Command(in.T, g.Dir, nil, args...)))
 }
 
 // again starts a generator that has ended.

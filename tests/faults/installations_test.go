@@ -6,7 +6,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -23,24 +22,6 @@ var installations = []scenario{
 			putBack := in.lose("KV_" + wire.BucketInstallation)
 			putBack()
 			in.above(order, highest+1)
-			in.ready(2)
-		},
-	},
-	{
-		fault: "JetStream lost everything", in: []setup{kvAlone}, tags: none,
-		flags: []string{"--max-wait", "1s"},
-		strike: func(in *installation) {
-			in.take(order)
-			putBack := in.lose("KV_"+wire.BucketInstallation, "KV_"+wire.BucketTags, "KV_"+wire.BucketWorkers, events.Stream)
-			putBack()
-			in.leaf("tag", "add", order, "--step", "100", "--max-id", "5000") // nobody may guess how far it was
-			in.above(order, 5000)
-			in.refused("unknown", 1, bus.StoreUnavailable, "")
-			in.leaf("tag", "add", idle, "--max-id", "2")
-			in.leaf("tag", "add", invoice, "--order", "strict", "--max-id", "2")
-			in.leaf("tag", "add", coupon, "--opaque=53", "--max-id", "2")
-			in.leaf("tag", "advance", "--all")
-			in.refused("unknown", 1, bus.UnknownTag, "")
 			in.ready(2)
 		},
 	},

@@ -8,71 +8,12 @@ import (
 	"strings"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/tests/kit"
 )
 
 // losses are losses of LEAF_TAGS, and what must be known after them.
 var losses = []scenario{
-	{
-		// The database and the generators know enough for tags in trend order. For others somebody may know more.
-		fault: "the tags are lost, and a backup is restored", in: []setup{inMySQL}, tags: []string{order, snowflakes},
-		flags: []string{"--max-wait", "1s"}, fails: once, alert: "records.unavailable.n0",
-		strike: func(in *installation) {
-			file := filepath.Join(in.TempDir(), "leaf.backup")
-			in.leaf("tag", "set", order, "--limit", "4000000000000000")
-			in.leaf("backup", file)
-			in.ahead(2000)
-			last := in.take(invoice)
-			in.take(coupon)
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), wire.BucketTags))
-			in.alerted("records.unavailable.n0", "n0")
-			in.ahead(3000)
-			in.stop(1)
-			in.begin(1)
-			in.ahead(3000)
-			in.refused(invoice, 1, bus.StoreUnavailable, "")
-			in.refused(coupon, 5000, bus.StoreUnavailable, "")
-			if r := in.record(order); !strings.Contains(r, `"limit":"4000000000000000"`) {
-				in.Errorf("the limit is gone: %s", r)
-			}
-			in.leaf("restore", file)
-			in.leaf("tag", "set", invoice, "--max-id", fmt.Sprint(last+1))
-			in.above(invoice, last+1)
-			in.take(coupon)
-			in.ready(2)
-		},
-	},
-	{
-		// One that was away has both names in --tag. It may create neither: another one knows more.
-		fault: "the tags are lost, and a generator with --tag starts", in: []setup{kv}, tags: none,
-		flags: []string{"--max-wait", "1s"},
-		strike: func(in *installation) {
-			const late = "late"
-			args := append(in.nodes[0].Arguments(), "--tag", late+":100")
-			in.leaf("tag", "add", late, "--step", "100")
-			in.take(order)
-			in.stop(0)
-			in.leaf("get", late, "-n", "100000")
-			highest := in.take(late)
-			kit.Must(in.T, in.js.DeleteKeyValue(in.Context(), wire.BucketTags))
-			in.nodes[0] = kit.Begin(in.T, in.nodes[0].Dir, args...)
-			in.refused(order, 1000, bus.StoreUnavailable, "")
-			in.refused(late, 1000, bus.StoreUnavailable, "")
-			if err := in.create(`{"tag":"late"}`); !is(err, bus.StoreUnavailable) {
-				in.Errorf("a tag is created: %v", err)
-			}
-			kit.Leaf(in.T, "tag", "advance", "--all", "-s", in.url).Want(in.T, 1, late+" is missing", order+" is missing")
-			for _, add := range [][]string{{late}, {order}, {idle}, {invoice, "--order", "strict"}, {coupon, "--opaque=53"}} {
-				in.leaf(append([]string{"tag", "add", "--max-id", "2"}, add...)...) // late's is a mistake
-			}
-			in.leaf("tag", "advance", "--all")
-			in.above(late, highest+1)
-			in.ready(2)
-		},
-	},
 	{
 		// What a generator heard of another one is in its folder, and not only what it claimed.
 		fault: "a backup is restored, and who claimed last is gone", in: []setup{embedded}, tags: none,
@@ -119,6 +60,15 @@ var losses = []scenario{
 			}
 		},
 	},
+}
+
+// restore runs leaf restore until it has compared the records with what generators know.
+func (in *installation) restore(file string) {
+	in.Helper()
+	testkit.Eventually(in.T, "a restore", func() bool {
+		r := kit.Leaf(in.T, "restore", file, "-s", in.url)
+		return r.Status == 0 || strings.Contains(r.Stderr, "missing")
+	})
 }
 
 // last is the last claim in a tag's record.

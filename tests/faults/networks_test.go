@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -14,37 +13,6 @@ import (
 
 // networks are faults between generators, NATS and operators.
 var networks = []scenario{
-	{
-		fault: "the way to a NATS server hangs, and then passes no heartbeats on", in: []setup{kvAlone}, tags: none,
-		strike: func(in *installation) {
-			link := kit.NewLink(in.T, strings.TrimPrefix(in.url, "nats://"))
-			g := in.connectedTo("nats://"+link.Addr(), in.url)
-			link.Hang(true)
-			in.reconnected(g, "")
-			kit.Must(in.T, g.Stop())
-			link.Hang(false)
-			g = in.connectedTo("nats://"+link.Addr(), in.url)
-			link.OnRequest(func(data []byte) kit.Action { // pings, also those in the same chunk, are answered
-				heartbeat := []byte("PUB leaf.internal.presence")
-				for i := bytes.Index(data, heartbeat); i >= 0; i = bytes.Index(data, heartbeat) {
-					copy(data[i:], "PUB leaf.internal.presencX")
-				}
-				return kit.Forward
-			})
-			in.reconnected(g, "heartbeats do not come back")
-		},
-	},
-	{
-		fault: "the NATS server restarts", in: []setup{kv}, fails: once,
-		strike: func(in *installation) {
-			for range 2 {
-				in.nats.Close()
-				in.nats.start()
-				in.callAgain()
-			}
-			in.ready(2)
-		},
-	},
 	{
 		// It stays connected for a while. Nobody would hear of what the generator reserves.
 		fault: "the connection to NATS hangs", in: []setup{mysqlLinked}, tags: none, flags: []string{"--max-wait", "1s"},
@@ -93,27 +61,4 @@ var networks = []scenario{
 			}
 		},
 	},
-}
-
-// connectedTo starts a generator that has these servers in its list and is connected to the first. nats.go takes
-// one at random.
-func (in *installation) connectedTo(first, second string) *kit.Generator {
-	in.Helper()
-	for {
-		g := kit.Serve(in.T, in.TempDir(), "-s", first+","+second)
-		if g.URL == first {
-			return g
-		}
-		kit.Must(in.T, g.Stop())
-	}
-}
-
-// reconnected waits until a generator has gone another way, and says why.
-func (in *installation) reconnected(g *kit.Generator, why string) {
-	in.Helper()
-	testkit.Eventually(in.T, "another connection", func() bool {
-		log := g.Stderr()
-		return strings.Contains(log, "connected to NATS again") && strings.Contains(log, why)
-	})
-	in.ready(2)
 }

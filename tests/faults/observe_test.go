@@ -129,9 +129,3 @@ func (in *installation) held(nodes int) (workers map[string]int64) {
 	})
 	return workers
 }
-
-// snowflake takes one apart.
-func snowflake(id int64) (ms, worker int64) {
-	const epoch = 1288834974657
-	return id>>22 + epoch, id >> 12 & 1023
-}

@@ -36,16 +36,6 @@ var processes = []scenario{
 		},
 	},
 	{
-		fault: "generators are restarted one by one", in: []setup{kv}, fails: overHTTP,
-		strike: func(in *installation) {
-			in.each(func(i int) {
-				in.stop(i)
-				in.more(100)
-				in.again(i)
-			})
-		},
-	},
-	{
 		// The NATS server sends no pings, so it does not notice the standstill and keeps the requests of that time.
 		fault: "callers gave up during a standstill", tags: none,
 		in: []setup{{name: "kv", nodes: 1, config: "ping_interval: 2m"}},
@@ -153,40 +143,6 @@ var processes = []scenario{
 		},
 	},
 	{
-		fault: "a generator is lost, and comes back", in: []setup{kvThree}, fails: once, alert: "node.lost.n2",
-		strike: func(in *installation) {
-			in.stop(1) // this one said goodbye
-			in.kill(2)
-			if e := in.alerted("node.lost.n2", ""); e.Node != "n2" || e.Worker == nil {
-				in.Errorf("alert %+v", e)
-			}
-			in.again(1) // it did not hear n2 itself
-			testkit.Eventually(in.T, "operators see the loss", func() bool {
-				_, metrics := in.get(1, "/metrics")
-				nodes := in.leaf("nodes")
-				return strings.Contains(nodes, "lost, last heard") && strings.Contains(metrics, "\nleaf_lost_nodes 1\n")
-			})
-			in.again(2)
-			in.alertEnds("node.lost.n2")
-			if found := in.events("alert.node.lost.*"); len(found) != 1 {
-				in.Errorf("more than one generator alerted, or the stopped one counts as lost: %+v", found)
-			}
-		},
-	},
-	{
-		fault: "a copy of a data folder runs beside the original", in: []setup{kv},
-		strike: func(in *installation) {
-			dir := in.TempDir()
-			copyFolder(in.T, in.nodes[0].Data, filepath.Join(dir, "leaf-data"))
-			twin := kit.Serve(in.T, dir, "-s", in.url)
-			if twin.Node == "n0" || !strings.Contains(twin.Stderr(), "copied") {
-				in.Errorf("the copy calls itself %s, and its log says %s", twin.Node, twin.Stderr())
-			}
-			in.held(3)
-			in.more(200)
-		},
-	},
-	{
 		fault: "another process writes to the file of the worker", in: []setup{embedded}, tags: none,
 		strike: func(in *installation) {
 			path := filepath.Join(in.nodes[0].Data, "worker")
@@ -212,6 +168,26 @@ var processes = []scenario{
 			})
 		},
 	},
+	{
+		// The alert comes before the end of the reservation. Then snowflakes are refused, and tags are not.
+		fault: "the registry is gone for longer than the reservation", in: []setup{kvAlone, zooKeeperAlone},
+		flags: []string{"--worker-reserve", "4s"}, fails: noWorker, alert: "worker.expiring.*",
+		strike: func(in *installation) {
+			before := in.held(1)
+			in.registryAway(true)
+			in.alerted("worker.expiring.*", "n0")
+			in.refused(snowflakes, 1, bus.NoWorkerID, "")
+			if status, body := in.get(0, "/readyz"); status != 503 || !strings.Contains(body, `"worker"`) {
+				in.Errorf("/readyz: %d %s", status, body)
+			}
+			in.take(order)
+			in.registryAway(false)
+			in.take(snowflakes)
+			if after := in.held(1); before["n0"] != after["n0"] {
+				in.Errorf("the worker was %v and is %v", before, after)
+			}
+		},
+	},
 }
 
 // waiting waits until so many requests wait at the one generator.
@@ -220,4 +196,19 @@ func (in *installation) waiting(count int64) {
 	in.await(fmt.Sprint(count, " requests wait"), func(all []kit.State) bool {
 		return len(all) == 1 && all[0].Counts.Waiting == count
 	})
+}
+
+// noWorker lets snowflakes be refused.
+func noWorker(c callers.Call) bool {
+	return c.Tag == snowflakes && callers.Refused(bus.NoWorkerID)(c)
+}
+
+// registryAway makes the registry unavailable.
+func (in *installation) registryAway(on bool) {
+	in.Helper()
+	if in.zookeeper {
+		in.keeper.Refuse(on)
+	} else {
+		in.refuseWrites(wire.BucketWorkers, on)
+	}
 }
