@@ -48,10 +48,7 @@ func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(au
 			if idspace.CheckTag(is.Key) != nil {
 				return // nothing of it can be claimed
 			}
-			s, err := b.stored(is)
-			if errors.Is(err, errRemade) {
-				s, err = b.misnamed(is.Key, revision)
-			}
+			s, err := b.stored(ctx, is)
 			r := audit.Record{Tag: is.Key}
 			switch {
 			case err != nil:

@@ -17,9 +17,20 @@ import (
 
 func quietly(string, int, int) {}
 
+// counting is a progress that must grow by one record at a time.
+func counting(tb testing.TB) Progress {
+	last := make(map[string]int)
+	return func(bucket string, done, total int) {
+		if done != last[bucket]+1 || done > total {
+			tb.Errorf("%s: %d of %d records come after %d", bucket, done, total, last[bucket])
+		}
+		last[bucket] = done
+	}
+}
+
 func mustBackUp(tb testing.TB, cfg Config) Backup {
 	tb.Helper()
-	b, err := TakeBackup(tb.Context(), cfg, quietly)
+	b, err := TakeBackup(tb.Context(), cfg, counting(tb))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -100,7 +111,7 @@ func backedUp(t *testing.T) (Config, *Records, Backup) {
 
 func mustRestore(t *testing.T, cfg Config, b Backup, known map[string]int64) Restored {
 	t.Helper()
-	done, err := Restore(t.Context(), cfg, b, known, quietly)
+	done, err := Restore(t.Context(), cfg, b, known, counting(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -46,8 +47,13 @@ var descriptions = map[string]string{
 	wire.BucketKeys:         "Leafbus: the master key of opaque tags. Whoever can read it can reveal IDs",
 }
 
-// mostWrites are more than a bucket ever has.
-const mostWrites = 1 << 40
+const (
+	// mostWrites are more than a bucket ever has.
+	mostWrites = 1 << 40
+	// mostConflictPause is the longest pause of a change after a conflict. For some seconds, a leader that is cut off may
+	// answer reads with the record from before.
+	mostConflictPause = 50 * time.Millisecond
+)
 
 // streamOf is the name of the stream under a bucket.
 func streamOf(bucket string) string { return "KV_" + bucket }
@@ -122,7 +128,7 @@ func open(ctx context.Context, cfg Config, name string) (bucket, error) {
 }
 
 func makeBucket(ctx context.Context, cfg Config, name string) error {
-	if err := checkOldStore(ctx, cfg); err != nil {
+	if err := CheckOldStore(ctx, cfg, time.Time{}); err != nil {
 		return err
 	}
 	have, _, err := ReadInstallation(ctx, cfg)
@@ -195,6 +201,33 @@ func (b bucket) get(ctx context.Context, key string) (Record, error) {
 // [allocator.ErrUncertain] if the write may have happened.
 func (b bucket) put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	return b.send(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(revision))
+}
+
+// change changes a record by compare-and-set, again when another generator was first. next returns the new value. Where
+// that is nil, or what is there, nothing is written.
+func (b bucket) change(ctx context.Context, key string, next func(is Record) ([]byte, error)) error {
+	for {
+		is, err := b.get(ctx, key)
+		if err != nil {
+			return err
+		}
+		value, err := next(is)
+		if err != nil || value == nil || is.revision != 0 && bytes.Equal(value, is.Value) {
+			return err
+		}
+		_, err = b.put(ctx, key, value, is.revision)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, allocator.ErrConflict):
+			return fmt.Errorf("bucket %s, key %s: %w", b.name, key, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rand.N(mostConflictPause)):
+		}
+	}
 }
 
 // send sends a message once: a second one would find the own write, and take it for a conflict. It returns the

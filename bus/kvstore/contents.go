@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -18,7 +17,7 @@ const (
 	atOnce = 64
 )
 
-// Progress is called with how far a long work is. Calls may come from several goroutines.
+// Progress is called with how far a long work is. The calls for a bucket come one after the other, and done grows.
 type Progress func(bucket string, done, total int)
 
 // readAll reads all records, in the order of keys, from the leader. It is complete when a list of
@@ -58,27 +57,39 @@ func (b bucket) read(ctx context.Context, known map[string]bool, progress Progre
 	records, before := make([]Record, len(keys)), len(known)
 	err = parallel(ctx, len(keys), func(ctx context.Context, i int) (err error) {
 		records[i], err = b.get(ctx, keys[i])
-		progress(b.name, before+i+1, len(info.State.Subjects))
 		return err
-	})
+	}, func(ended int) { progress(b.name, before+ended, before+len(keys)) })
 	for _, key := range keys {
 		known[key] = true
 	}
 	return slices.DeleteFunc(records, func(r Record) bool { return r.revision == 0 }), err // removed since
 }
 
-// parallel calls f for each number below n, atOnce at a time, until one returns an error.
-func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+// parallel calls f for each number below n, atOnce at a time, until one returns an error. After each that succeeds it
+// calls done with how many have.
+func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error, done func(ended int)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	var next atomic.Int64
 	var all sync.WaitGroup
+	var mu sync.Mutex // guards the counts, and done
+	begun, ended := 0, 0
+	next := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		begun++
+		return begun - 1
+	}
 	for range min(atOnce, n) {
 		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+			for i := next(); i < n && ctx.Err() == nil; i = next() {
 				if err := f(ctx, i); err != nil {
 					fail(err)
+					return
 				}
+				mu.Lock()
+				ended++
+				done(ended)
+				mu.Unlock()
 			}
 		})
 	}

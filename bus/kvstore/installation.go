@@ -1,7 +1,6 @@
 package kvstore
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,22 +47,24 @@ func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bo
 	if err != nil {
 		return have, false, err
 	}
-	_, have, err = b.installation(ctx)
+	r, err := b.get(ctx, InstallationKey)
+	if err == nil {
+		have, err = decodeInstallation(r)
+	}
 	return have, have.ID != "", err
 }
 
-// installation reads the installation's record. Without an ID there is none.
-func (b bucket) installation(ctx context.Context) (r Record, have Installation, err error) {
-	r, err = b.get(ctx, InstallationKey)
-	if err != nil || len(r.Value) == 0 {
-		return r, have, err
+// decodeInstallation reads the installation's record. Without an ID there is none.
+func decodeInstallation(r Record) (have Installation, err error) {
+	if len(r.Value) == 0 {
+		return have, nil
 	}
 	if err := json.Unmarshal(r.Value, &have); err != nil || have.ID == "" {
-		return r, Installation{}, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; "+
+		return Installation{}, fmt.Errorf("%w: the installation's record (bucket %s, key %s) is damaged: %q; "+
 			"restore it from a backup",
 			allocator.ErrRefused, wire.BucketInstallation, InstallationKey, r.Value)
 	}
-	return r, have, nil
+	return have, nil
 }
 
 // CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does
@@ -73,51 +74,41 @@ func CreateInstallation(ctx context.Context, cfg Config, first Installation) err
 	if err != nil {
 		return err
 	}
-	r, have, err := b.installation(ctx)
-	if err != nil || have.ID != "" {
-		return err
-	}
-	value, err := json.Marshal(first)
-	if err != nil {
-		return err
-	}
-	_, err = b.put(ctx, InstallationKey, value, r.revision)
-	if err != nil && !errors.Is(err, allocator.ErrConflict) {
-		return fmt.Errorf("making the installation's record: %w", err)
-	}
-	return nil
+	return b.change(ctx, InstallationKey, func(is Record) ([]byte, error) {
+		have, err := decodeInstallation(is)
+		if err != nil || have.ID != "" {
+			return nil, err
+		}
+		return json.Marshal(first)
+	})
 }
 
 // ChangeInstallation changes the installation's record by compare-and-set, and returns what
 // is there then. change is called again when another generator was first. If it fails, nothing changes.
-func ChangeInstallation(ctx context.Context, cfg Config, change func(*Installation) error) (Installation, error) {
+func ChangeInstallation(
+	ctx context.Context, cfg Config, change func(*Installation) error,
+) (have Installation, err error) {
 	b, err := find(ctx, cfg, wire.BucketInstallation)
+	if err != nil {
+		return have, err
+	}
+	err = b.change(ctx, InstallationKey, func(is Record) ([]byte, error) {
+		have, err = decodeInstallation(is)
+		if err == nil && have.ID == "" {
+			err = fmt.Errorf("%w: the installation's record is lost", allocator.ErrUnavailable)
+		}
+		if err == nil {
+			err = change(&have)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(have)
+	})
 	if err != nil {
 		return Installation{}, err
 	}
-	for {
-		r, have, err := b.installation(ctx)
-		switch {
-		case err != nil:
-			return Installation{}, err
-		case have.ID == "":
-			return Installation{}, fmt.Errorf("%w: the installation's record is lost", allocator.ErrUnavailable)
-		}
-		if err := change(&have); err != nil {
-			return Installation{}, err
-		}
-		value, err := json.Marshal(have)
-		if err != nil || bytes.Equal(value, r.Value) {
-			return have, err
-		}
-		_, err = b.put(ctx, InstallationKey, value, r.revision)
-		if err == nil {
-			return have, nil
-		}
-		if !errors.Is(err, allocator.ErrConflict) {
-			return Installation{}, fmt.Errorf("changing the installation's record: %w", err)
-		}
-	}
+	return have, nil
 }
 
 // HasTags reports whether JetStream has tags. Without a record they show that it lost the record.

@@ -83,19 +83,25 @@ func (b bucket) mark(ctx context.Context, installation string, end bool) error {
 // FirstOfTags is [Installation.Tags] for a record of the installation that is made again. If the bucket of its tags is
 // not there either, the tags count as lost. It refuses the bucket of another installation.
 func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, error) {
+	_, first, err := findTags(ctx, cfg, installation)
+	return first, err
+}
+
+// findTags looks up the bucket of the tags, and returns what the installation's record should say about it.
+func findTags(ctx context.Context, cfg Config, installation string) (b bucket, first uint64, err error) {
 	const lost = 1 // no bucket has it
-	b, err := find(ctx, cfg, wire.BucketTags)
+	b, err = find(ctx, cfg, wire.BucketTags)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return lost, nil
+		return b, lost, nil
 	}
 	whole := false
 	if err == nil {
 		whole, err = b.whole(ctx, installation)
 	}
 	if err == nil && !whole {
-		return lost, nil
+		return b, lost, nil
 	}
-	return b.first, err
+	return b, b.first, err
 }
 
 // endLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a
@@ -205,21 +211,17 @@ func (r *Records) losses(ctx context.Context) (lost, err error) {
 			allocator.ErrUnavailable, own.ID, have.ID), nil
 	}
 	r.own.Store(&have) // with what was noted since
-	b, err := find(ctx, r.cfg, wire.BucketTags)
-	whole := false
-	if err == nil {
-		if old := r.bucket.Load(); old != nil && old.first != b.first {
-			r.bucket.Store(&b)
-			r.wake()
-		}
-		whole, err = b.whole(ctx, have.ID)
-	}
-	switch {
+	b, first, err := findTags(ctx, r.cfg, have.ID)
+	switch old := r.bucket.Load(); {
 	case errors.Is(err, allocator.ErrRefused): // somebody changed the bucket
 		return err, nil
-	case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
 		return nil, err
-	case whole && have.Tags == b.first:
+	case b.leader != nil && old != nil && old.first != b.first:
+		r.bucket.Store(&b)
+		r.wake()
+	}
+	if first == have.Tags {
 		return nil, nil
 	}
 	return fmt.Errorf("%w: those of installation %s (bucket %s is not the one that had them, or is empty): "+

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,43 +21,41 @@ const (
 	oldStoreHidden = 40 * time.Second
 )
 
-// checkOldStore returns an error while a server still has the streams of the time when it was alone, and its new
+// CheckOldStore returns an error while a server still has the streams of the time when it was alone, and its new
 // cluster does not know them. nats-server deletes them 30 s after the cluster has formed. A stream that is created
 // before has their records on that server, and not on the others. So records would come and go with the leader.
-func checkOldStore(ctx context.Context, cfg Config) error {
-	if !cfg.clustered() {
-		return nil
-	}
-	info, err := cfg.JS.AccountInfo(ctx)
-	if err != nil || info.Streams > 0 || info.Store == 0 { // the user may not ask
-		return nil
-	}
-	return fmt.Errorf("%w: JetStream has no stream, and a server of the cluster still has %d bytes of streams from "+
-		"before: nothing is "+
-		"created until nats-server has deleted them, half a minute after the cluster has formed. "+
-		"If that lasts, stop that server, and move the folder of its store_dir away", allocator.ErrUnavailable,
-		info.Store)
-}
-
-// CheckOldStore is checkOldStore for a record that is to be there again. since is when the first such check was made:
-// at first the servers have not reported their stores to each other, and streams of other programs hide an old store.
+//
+// since is when the first such check was made: at first the servers have not reported their stores to each other, and
+// streams of other programs hide an old store. The zero value: long ago.
 func CheckOldStore(ctx context.Context, cfg Config, since time.Time) error {
 	if !cfg.clustered() {
 		return nil
 	}
 	waited := time.Since(since)
-	if _, err := cfg.JS.AccountInfo(ctx); code(err) == codeNoLeader {
+	info, err := cfg.JS.AccountInfo(ctx)
+	switch {
+	case code(err) == codeNoLeader:
 		return fmt.Errorf("%w: JetStream has no leader: start more than half of the servers of the NATS cluster: %w",
 			allocator.ErrUnavailable, err)
-	}
-	if err := checkOldStore(ctx, cfg); err != nil {
-		return err
-	}
-	if waited < oldStoreAgain || waited < oldStoreHidden && mayHideOldStore(ctx, cfg) {
+	case err == nil && info.Store > 0 && info.Streams == 0: // after another error: the user may not ask
+		return fmt.Errorf("%w: JetStream has no stream, and a server of the cluster still has %d bytes of streams from "+
+			"before: nothing is created until nats-server has deleted them, half a minute after the cluster has formed. "+
+			"If that lasts, stop that server, and move the folder of its store_dir away", allocator.ErrUnavailable,
+			info.Store)
+	case waited < oldStoreAgain,
+		waited < oldStoreHidden && err == nil && info.Store > 0 && !anyBucket(ctx, cfg):
 		return fmt.Errorf("%w: waiting for up to a minute: a NATS server that was alone may still have old records, "+
 			"which it deletes half a minute after its cluster has formed", allocator.ErrUnavailable)
 	}
 	return nil
+}
+
+// anyBucket reports whether there is a bucket of Leafbus, or may be one.
+func anyBucket(ctx context.Context, cfg Config) bool {
+	return slices.ContainsFunc(buckets, func(name string) bool {
+		_, err := cfg.JS.Stream(ctx, streamOf(name))
+		return !errors.Is(err, jetstream.ErrStreamNotFound)
+	})
 }
 
 // AwaitOldStore waits until there is no old store in the cluster. It comes before [Restore].
@@ -77,19 +76,4 @@ func AwaitOldStore(ctx context.Context, cfg Config) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// mayHideOldStore reports whether other programs have streams, and Leafbus has none. Then the account's figures do not
-// show an old store.
-func mayHideOldStore(ctx context.Context, cfg Config) bool {
-	info, err := cfg.JS.AccountInfo(ctx)
-	if err != nil || info.Streams == 0 || info.Store == 0 { // the user may not ask
-		return false
-	}
-	for _, bucket := range buckets {
-		if _, err := cfg.JS.Stream(ctx, streamOf(bucket)); !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return false
-		}
-	}
-	return true
 }

@@ -141,7 +141,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 				allocator.ErrUnavailable, wire.BucketTags, err)
 		}
 	}
-	s, revision, err := r.load(ctx, b, tag)
+	s, _, err := r.load(ctx, b, tag)
 	if !errors.Is(err, errRemade) && (err != nil || s.Revision != 0 || r.Err() != nil || r.lookedLately()) {
 		return s, err
 	}
@@ -149,11 +149,7 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 		return s, err
 	}
 	if now := r.bucket.Load(); now.first != b.first {
-		s, revision, err = r.load(ctx, *now, tag)
-		b = *now
-	}
-	if errors.Is(err, errRemade) {
-		return b.misnamed(tag, revision)
+		s, _, err = r.load(ctx, *now, tag)
 	}
 	return s, err
 }
@@ -169,19 +165,8 @@ func (r *Records) load(ctx context.Context, b bucket, tag string) (s allocator.S
 	if is.revision == 0 {
 		return s, 0, nil
 	}
-	s, err = b.stored(is)
+	s, err = b.stored(ctx, is)
 	return s, is.revision, err
-}
-
-// errRemade: the record was written for a later bucket than the one that this generator knows.
-var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, wire.BucketTags)
-
-// misnamed is what there is of a record that names a later bucket, where the bucket was looked at since: a hand wrote
-// it.
-func (b bucket) misnamed(tag string, revision uint64) (allocator.Stored, error) {
-	return allocator.Stored{Tag: allocator.Tag{Name: tag}, Revision: revision}, fmt.Errorf("%w: key %s of bucket %s "+
-		"names another bucket than %d, the config.first_seq of this one: set it right with `nats kv put`",
-		allocator.ErrDamaged, tag, wire.BucketTags, b.first)
 }
 
 // Swap implements [allocator.Records]. It creates nothing while the installation's record is lost, or cannot be read,

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -107,25 +106,21 @@ func compare(ctx context.Context, cfg Config, name string, records []Record) err
 			return nil
 		}
 		return err
-	})
+	}, func(int) {})
 }
 
 // restoreAll restores records, and counts them in done.
 func (b bucket) restoreAll(
 	ctx context.Context, records []Record, known map[string]int64, done *Restored, progress Progress,
 ) error {
-	var mu sync.Mutex
-	finished := 0
-	err := parallel(ctx, len(records), func(ctx context.Context, i int) error {
-		one, err := b.restore(ctx, records[i], known)
-		mu.Lock()
-		done.add(one)
-		finished++
-		now := finished
-		mu.Unlock()
-		progress(b.name, now, len(records))
+	each := make([]Restored, len(records))
+	err := parallel(ctx, len(records), func(ctx context.Context, i int) (err error) {
+		each[i], err = b.restore(ctx, records[i], known)
 		return err
-	})
+	}, func(ended int) { progress(b.name, ended, len(records)) })
+	for _, one := range each {
+		done.add(one)
+	}
 	slices.Sort(done.Behind)
 	slices.Sort(done.Damaged)
 	return err
@@ -136,31 +131,22 @@ func (r *Restored) add(more Restored) {
 	r.Behind, r.Damaged = append(r.Behind, more.Behind...), append(r.Damaged, more.Damaged...)
 }
 
-// restore creates or raises a record by compare-and-set. A write without an answer comes back as a conflict, and is
-// then found.
+// restore creates or raises a record.
 func (b bucket) restore(ctx context.Context, r Record, known map[string]int64) (done Restored, err error) {
-	for {
-		is, err := b.get(ctx, r.Key)
-		if err != nil {
-			return done, err
-		}
+	err = b.change(ctx, r.Key, func(is Record) ([]byte, error) {
+		done = Restored{}
 		next, err := b.merge(r, is, known)
 		switch {
 		case errors.Is(err, allocator.ErrDamaged):
-			return Restored{Damaged: []string{b.name + " " + r.Key}}, nil
+			done.Damaged = []string{b.name + " " + r.Key}
+			return nil, nil
 		case err != nil:
-			return done, fmt.Errorf("key %s: %w", r.Key, err)
+			return nil, fmt.Errorf("key %s: %w", r.Key, err)
 		case next == nil:
-			return done, nil
+			return nil, nil
 		case is.revision != 0 && bytes.Equal(next, is.Value):
-			return Restored{Unchanged: 1}, nil
-		}
-		_, err = b.put(ctx, r.Key, next, is.revision)
-		switch {
-		case errors.Is(err, allocator.ErrConflict):
-			continue
-		case err != nil:
-			return done, fmt.Errorf("key %s: %w", r.Key, err)
+			done.Unchanged = 1
+			return nil, nil
 		case len(is.Value) == 0:
 			done.Created = 1
 		default:
@@ -170,8 +156,12 @@ func (b bucket) restore(ctx context.Context, r Record, known map[string]int64) (
 		if !bytes.Equal(next, without) {
 			done.Behind = []string{r.Key}
 		}
-		return done, err
+		return next, err
+	})
+	if err != nil {
+		return Restored{}, err
 	}
+	return done, nil
 }
 
 // merge returns what a record is after the restore, where is is what there is, and the backup may

@@ -238,7 +238,7 @@ func (s *session) next(ctx context.Context, late <-chan time.Time) (came bool, e
 	case <-late:
 		return false, nil
 	case m := <-s.messages:
-		return true, s.take(m)
+		return true, s.take(ctx, m)
 	}
 }
 
@@ -270,7 +270,7 @@ func (s *session) subscribe(ctx context.Context) error {
 
 // take handles a message of the consumer. The error of one that is not the next shows a gap, or a consumer that began
 // again because its server came back.
-func (s *session) take(m *nats.Msg) error {
+func (s *session) take(ctx context.Context, m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "100" {
 		return s.control(m)
 	}
@@ -286,14 +286,9 @@ func (s *session) take(m *nats.Msg) error {
 	if strings.HasPrefix(key, apart) || idspace.CheckTag(key) != nil {
 		return nil
 	}
-	stored, err := s.stored(Record{Key: key, Value: m.Data, revision: s.at})
+	stored, err := s.stored(ctx, Record{Key: key, Value: m.Data, revision: s.at})
 	if errors.Is(err, errRemade) {
-		looking, cancel := context.WithTimeout(context.Background(), loadTimeout)
-		defer cancel()
-		if now, unknown := find(looking, s.cfg, wire.BucketTags); unknown != nil || now.first != s.first {
-			return errors.Join(err, unknown)
-		}
-		stored, err = s.misnamed(key, s.at)
+		return err
 	}
 	if err == nil && stored.Revision == 0 {
 		return nil

@@ -221,7 +221,7 @@ func TestSessionGap(t *testing.T) {
 		s := &session{consumer: "mine", f: func(allocator.Update) {}, bucket: bucket{seen: new(atomic.Uint64)}}
 		var err error
 		for _, m := range c.messages {
-			err = errors.Join(err, s.take(m))
+			err = errors.Join(err, s.take(t.Context(), m))
 		}
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", what, err)

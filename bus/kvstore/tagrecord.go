@@ -1,7 +1,9 @@
 package kvstore
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/leafbus/leafbus/allocator"
@@ -56,16 +58,27 @@ func (r tagRecord) sound() bool {
 		r.Quota.PerSecond >= 0 && r.Quota.Burst >= 0 && r.Outlast >= 0 && r.Limit >= 0 && r.Version >= 0
 }
 
-// stored reads a record as the bucket of the tags has it.
-func (b bucket) stored(r Record) (allocator.Stored, error) {
+// errRemade: the record was written for a later bucket than the one that this generator knows.
+var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, wire.BucketTags)
+
+// stored reads a record as the bucket of the tags has it. If the record names a later bucket, it looks whether there is
+// one. If not, a hand wrote the record.
+func (b bucket) stored(ctx context.Context, r Record) (allocator.Stored, error) {
+	unread := allocator.Stored{Tag: allocator.Tag{Name: r.Key}, Revision: r.revision}
 	t, of, err := decodeRecord(r.Key, r.Value)
 	switch {
 	case err != nil:
-		return allocator.Stored{Tag: allocator.Tag{Name: r.Key}, Revision: r.revision}, err
-	case of > b.first:
-		return allocator.Stored{}, errRemade
-	case of != b.first: // it was written for an earlier bucket
+		return unread, err
+	case of == b.first:
+		return allocator.Stored{Tag: t, Revision: r.revision}, nil
+	case of < b.first: // it was written for an earlier bucket
 		return allocator.Stored{}, nil
 	}
-	return allocator.Stored{Tag: t, Revision: r.revision}, nil
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	if now, err := find(ctx, b.Config, b.name); err != nil || now.first != b.first {
+		return allocator.Stored{}, errors.Join(errRemade, err)
+	}
+	return unread, fmt.Errorf("%w: key %s of bucket %s names another bucket than %d, the config.first_seq of this one: "+
+		"set it right with `nats kv put`", allocator.ErrDamaged, r.Key, b.name, b.first)
 }
