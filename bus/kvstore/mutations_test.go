@@ -65,6 +65,8 @@ func TestMutations(t *testing.T) {
 			"!errors.Is(lost, allocator.ErrTagsLost) { // then", "lost == unknown { // then"}}},
 		{"a bucket without its marker is taken for the one that had the tags", "TestRecordsEmptied",
 			[]edit{{"losses.go", "if err == nil && !whole {", "if err == nil && !whole && false {"}}},
+		{"tags that are lost are there when the installation's record says so, too", "TestInstallationMadeAgainWithoutTags",
+			[]edit{{"losses.go", "if first == b.first && first == have.Tags {", "if first == have.Tags {"}}},
 		{"a new bucket counts its revisions from 1", "TestRecordsLost", []edit{{"bucket.go",
 			"max(uint64(time.Now().UnixMicro()), have.Tags+mostWrites)", "uint64(time.Now().Year()) + 0*have.Tags"}}},
 		{"the clock alone says where a bucket begins that is made again", "TestRecordsLostClockBehind", []edit{{"bucket.go",

@@ -92,6 +92,27 @@ func TestRestoreIntoALostBucket(t *testing.T) {
 	mustRestore(t, to, b, nil)
 }
 
+// A record of the installation that is made again while its tags are lost says that they are.
+func TestInstallationMadeAgainWithoutTags(t *testing.T) {
+	t.Parallel()
+	cfg := newConfig(t, natskit.Start(t))
+	swap(t, openRecordsOf(t, cfg), trend("order", 5000), 0)
+	removeTags(t, cfg)
+	if err := cfg.JS.DeleteKeyValue(t.Context(), wire.BucketInstallation); err != nil {
+		t.Fatal(err)
+	}
+	tags, err := FirstOfTags(t.Context(), cfg, "ours")
+	if err == nil {
+		err = CreateInstallation(t.Context(), cfg, Installation{ID: "ours", Tags: tags})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := openRecordsOf(t, cfg).Err(); !errors.Is(err, allocator.ErrTagsLost) {
+		t.Errorf("Err: %v", err)
+	}
+}
+
 // The tags of another installation are not those of this one, however they came here.
 func TestTagsOfAnother(t *testing.T) {
 	t.Parallel()
