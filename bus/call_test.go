@@ -273,21 +273,6 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// A request that nobody answers is sent again, and the first answer counts, also that to an earlier request.
-func TestFirstAnswerCounts(t *testing.T) {
-	t.Parallel()
-	for late := range 3 {
-		u := newUnderTest(t, hedged, Timeout(time.Hour))
-		underLock(u.Client, func(x *exchange) bool { x.small.delay = leastDelay; return true })
-		slow := u.next(t.Context(), "order", 1)
-		asked := []*nats.Msg{u.request(1), u.request(1), u.request(1)}
-		respond(t, asked[late], strconv.Itoa(late+1))
-		if got := u.get(slow, 1); got[0] != int64(late+1) {
-			t.Errorf("answer %d: %d", late, got)
-		}
-	}
-}
-
 // An answer that comes second, or when its call has ended, serves no other call. Each call is of another number of IDs.
 func TestLateAnswersServeNobody(t *testing.T) {
 	t.Parallel()
@@ -338,19 +323,6 @@ func TestNextDoesNotWaitForALostAnswer(t *testing.T) {
 		t.Errorf("%d", got)
 	}
 	u.over()
-}
-
-// A call that waits ends soon after the connection is closed.
-func TestCallsEndWithTheConnection(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t, hedged)
-	ended := make(chan error)
-	go func() { _, err := u.Take(far(t), "order", 1); ended <- err }()
-	<-u.requests
-	u.conn().Close()
-	if err := <-ended; !errors.Is(err, nats.ErrConnectionClosed) {
-		t.Errorf("%v", err)
-	}
 }
 
 // A call that has no time left says why the one before it had no answer.

@@ -83,7 +83,7 @@ func TestNextKeepsOrder(t *testing.T) {
 	t.Parallel()
 	u := newUnderTest(t)
 	other := u
-	other.Client = Patient(NewClient(u.conn())) // a hedge of it would get an answer of the other one
+	other.Client = NewClient(u.conn(), patient) // a hedge of it would get an answer of the other one
 	first := u.next(far(t), "invoice", 1)
 	held := u.request(1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -222,38 +222,6 @@ func TestNextTimeout(t *testing.T) {
 	respond(t, v.request(1), "1")
 	v.get(forever, 1)
 	v.over()
-}
-
-// All callers of a batch get an error that no retry can fix, and no other caller does.
-func TestNextErrors(t *testing.T) {
-	t.Parallel()
-	u := newUnderTest(t)
-	first := u.next(far(t), "order", 1)
-	held := u.request(1)
-	batch := u.next(far(t), "order", 10)
-	u.waiting("order", 10)
-	refuse(t, held, 404, UnknownTag)
-	u.fails(first, 1, UnknownTag)
-	held = u.request(10)
-	later := u.next(far(t), "order", 2)
-	u.waiting("order", 2)
-	refuse(t, held, 404, UnknownTag)
-	u.fails(batch, 10, UnknownTag)
-	respond(t, u.request(2), "1-2")
-	u.get(later, 2)
-	u.over()
-
-	if id, err := u.Next(far(t), "no tag"); !errors.Is(err, BadTag) {
-		t.Errorf("%d, %v", id, err)
-	}
-	for _, answer := range []string{"", "0", "1-2", "5-1", "x"} {
-		result := u.next(far(t), "order", 1)
-		respond(t, u.request(1), answer)
-		if r := <-result; r.err == nil || r.id != 0 {
-			t.Errorf("from %q it got %d", answer, r.id)
-		}
-	}
-	u.over()
 }
 
 // Of a strict tag nothing is fetched ahead, however many callers wait.

@@ -106,57 +106,15 @@ func TestPoolLargestID(t *testing.T) {
 	}
 }
 
-// Callers on all processors, and Close among them: each ID goes one way.
-func TestPoolStress(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		each int
-		opts []PoolOption
-	}{
-		"few ahead":  {10_000, []PoolOption{Ahead(1, 100)}},
-		"many ahead": {200_000, []PoolOption{Ahead(1000, 100_000)}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPoolWorld(t, inOrder(), test.opts...)
-			var taken [8][]int64
-			var all sync.WaitGroup
-			most := make(chan struct{})
-			for i := range taken {
-				all.Go(func() {
-					for k := range test.each {
-						if i == 0 && k == test.each*9/10 {
-							close(most)
-						}
-						id, err := p.Next(context.Background())
-						if err != nil {
-							if !errors.Is(err, ErrPoolClosed) {
-								t.Error(err)
-							}
-							break
-						}
-						taken[i] = append(taken[i], id)
-					}
-				})
-			}
-			<-most
-			unused := p.Close()
-			all.Wait()
-			ids := slices.Concat(taken[:]...)
-			for _, r := range unused {
-				ids = slices.AppendSeq(ids, r.All())
-			}
-			oneWay(t, "the pool", ids, p.given)
-		})
-	}
-}
-
-// A generator is slow, is silent, and divides its answers. Callers of all kinds come and leave, in virtual time. Each ID
-// goes one way, a caller with time gets one, and one without knows why not. The pool keeps as many as it may.
+// A generator is slow, is silent, and divides its answers. Callers of all kinds come and leave, in virtual time, and the
+// pool is closed among them. Each ID goes one way, a caller with time gets one, and one without knows why not. The pool
+// keeps as many as it may.
 func TestPoolOfASlowGenerator(t *testing.T) {
 	random := allocatortest.Seed(t)
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			last, silent, began := int64(0), time.Duration(random.IntN(5))*time.Second, time.Now()
+			closes := time.Duration(random.IntN(20)) * time.Second
 			p := newPoolWorld(t, func(n int64) (ranges []Range, _ time.Duration) {
 				for parts := random.Int64N(4) + 1; n > 0; parts-- {
 					size := max(n/parts, 1)
@@ -181,6 +139,9 @@ func TestPoolOfASlowGenerator(t *testing.T) {
 						at := time.Now()
 						id, err := p.Next(ctx)
 						cancel()
+						if errors.Is(err, ErrPoolClosed) && time.Since(began) >= closes {
+							return
+						}
 						if took := time.Since(at); took > patience || err != nil &&
 							(patience > 10*time.Second || !errors.Is(err, context.DeadlineExceeded)) {
 							t.Errorf("a caller with %v has after %v: %v", patience, took, err)
@@ -198,8 +159,10 @@ func TestPoolOfASlowGenerator(t *testing.T) {
 					}
 				})
 			}
+			time.Sleep(closes)
+			unused := p.Close()
 			all.Wait()
-			for _, r := range p.Close() {
+			for _, r := range unused {
 				ids = slices.AppendSeq(ids, r.All())
 			}
 			if id, err := p.Next(t.Context()); !errors.Is(err, ErrPoolClosed) {
@@ -253,16 +216,4 @@ func TestPoolFollowsTheDemand(t *testing.T) {
 		asks("one is left of the rest", 1)
 		asks("half of the rest is used", 1, 6)
 	})
-}
-
-func TestPoolAllocatesNothing(t *testing.T) {
-	p := newPoolWorld(t, inOrder(), Ahead(100_000, 100_000))
-	defer p.Close()
-	if n := testing.AllocsPerRun(10_000, func() {
-		if _, err := p.Next(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations for an ID", n)
-	}
 }

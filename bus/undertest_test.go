@@ -31,8 +31,6 @@ func newUnderTest(t *testing.T, opts ...Option) underTest {
 	for i := range conns {
 		conns[i] = natskit.Connect(t, s)
 	}
-	// What a test holds back is not asked for again, unless its options say so.
-	patient := func(c *Client) { Patient(c) }
 	u := underTest{NewClient(conns[0], append([]Option{patient}, opts...)...), t, make(chan *nats.Msg, 1000)}
 	if _, err := conns[1].ChanSubscribe("leaf.>", u.requests); err != nil {
 		t.Fatal(err)
@@ -42,6 +40,10 @@ func newUnderTest(t *testing.T, opts ...Option) underTest {
 	}
 	return u
 }
+
+// patient makes a client ask again only when its callers have waited for long. So what a test holds back is asked for
+// once.
+func patient(c *Client) { c.x.hedging, c.timeout = false, time.Hour }
 
 // conn is the client's connection.
 func (u underTest) conn() *nats.Conn { return u.x.lines[0].(*line).nc }

@@ -37,28 +37,6 @@ func about(got, want time.Duration) bool {
 	return math.Abs(float64(got-want)) <= 0.01*float64(want)
 }
 
-func TestLatencies(t *testing.T) {
-	t.Parallel()
-	// 1 of 5 takes 50 ms, 1 of 1,000 takes 200 ms; the others 10 ms.
-	r := loaded(t, Load{Callers: 10, Duration: time.Hour, Calls: 10_000}, func(n int64) time.Duration {
-		switch {
-		case n%1000 == 0:
-			return 200 * ms
-		case n%5 == 1:
-			return 50 * ms
-		}
-		return 10 * ms
-	})
-	for percent, want := range map[float64]time.Duration{50: 10 * ms, 90: 50 * ms, 99: 50 * ms, 99.99: 200 * ms, 100: 200 * ms} {
-		if got := r.At(percent); !about(got, want) {
-			t.Errorf("p%v is %v, want %v", percent, got, want)
-		}
-	}
-	if n := r.Latency.TotalCount(); n != 10_000 || r.PerSecond() != 10_000/r.Elapsed.Seconds() {
-		t.Errorf("%d calls in %v, %v a second", n, r.Elapsed, r.PerSecond())
-	}
-}
-
 // What waits behind a slow call counts from when it was due: a call that takes a second
 // delays 100 calls at 100 a second.
 func TestARateHidesNoWaiting(t *testing.T) {

@@ -2,7 +2,6 @@ package wire
 
 import (
 	"encoding/json"
-	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -11,27 +10,6 @@ import (
 )
 
 func run(first, last int64) idspace.Range { return idspace.Range{First: first, Last: last} }
-
-func TestAppendReply(t *testing.T) {
-	for _, c := range []struct {
-		ranges     []idspace.Range
-		text, json string
-	}{
-		{[]idspace.Range{run(7, 7)}, "7", `{"count":1,"ranges":[{"first":"7","last":"7"}]}`},
-		{[]idspace.Range{run(1001, 1100)}, "1001-1100", `{"count":100,"ranges":[{"first":"1001","last":"1100"}]}`},
-		{
-			[]idspace.Range{run(5, 6), run(9, 9), run(math.MaxInt64-1, math.MaxInt64)}, "5-6\n9\n9223372036854775806-9223372036854775807",
-			`{"count":5,"ranges":[{"first":"5","last":"6"},{"first":"9","last":"9"},{"first":"9223372036854775806","last":"9223372036854775807"}]}`,
-		},
-	} {
-		if got := string(AppendReply(nil, c.ranges, false)); got != c.text {
-			t.Errorf("text of %v: %q, want %q", c.ranges, got, c.text)
-		}
-		if got := string(AppendReply(nil, c.ranges, true)); got != c.json {
-			t.Errorf("JSON of %v: %s, want %s", c.ranges, got, c.json)
-		}
-	}
-}
 
 func TestParseReplyRefuses(t *testing.T) {
 	for _, body := range []string{
