@@ -22,6 +22,14 @@ const DefaultTable = "leaf_alloc"
 // tableName is what a table may be called without quotes, in any database.
 var tableName = regexp.MustCompile(`^[0-9A-Za-z_$]{1,64}$`)
 
+func checkTable(name string) error {
+	if !tableName.MatchString(name) {
+		return fmt.Errorf("%q cannot be the name of a table: want up to 64 of [A-Za-z0-9_$], without the "+
+			"database, which the DSN names", name)
+	}
+	return nil
+}
+
 // Config says which database is used, and how.
 type Config struct {
 	// DSN is that of github.com/go-sql-driver/mysql,
@@ -60,9 +68,8 @@ var _ allocator.Numbers = (*Database)(nil)
 func New(cfg Config) (*Database, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	cfg.Table = cmp.Or(cfg.Table, DefaultTable)
-	if !tableName.MatchString(cfg.Table) {
-		return nil, fmt.Errorf("%q cannot be the name of a table: want up to 64 of [A-Za-z0-9_$], without the "+
-			"database, which the DSN names", cfg.Table)
+	if err := checkTable(cfg.Table); err != nil {
+		return nil, err
 	}
 	d := &Database{cfg: cfg}
 	d.access = &access{cfg: cfg, owner: &d.owner}

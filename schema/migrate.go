@@ -57,12 +57,13 @@ var beside = []table{
 
 // SQL is the statements that create the tables, for an account that may create them. alloc is the table
 // of the tags; empty: DefaultTable.
-func SQL(alloc string) string {
+func SQL(alloc string) (string, error) {
+	alloc = cmp.Or(alloc, DefaultTable)
 	var b strings.Builder
-	for _, t := range tables(cmp.Or(alloc, DefaultTable)) {
+	for _, t := range tables(alloc) {
 		b.WriteString(t.create + ";\n")
 	}
-	return b.String()
+	return b.String(), checkTable(alloc)
 }
 
 // Migrate does the work of [Database.Open], and returns the tables that it created.

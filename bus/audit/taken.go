@@ -62,6 +62,9 @@ func (t *Taken) Read(r io.Reader, tag string) error {
 		if text == "" {
 			continue
 		}
+		if first, last, _ := strings.Cut(text, "-"); first == last {
+			text = first // a range of one ID, which replies have without its end
+		}
 		ids, err := wire.ParseReply([]byte(text))
 		switch {
 		case err != nil:

@@ -88,12 +88,10 @@ func serve(t testing.TB, g Generator, change ...func(*Config)) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	cfg := Config{Generator: g, JS: jetStream(t, nc), Metrics: NewMetrics(), Log: testkit.Quiet}
+	cfg := Config{Generator: g, JS: jetStream(t, nc), Metrics: NewMetrics(), Log: testkit.Quiet, Listener: nowhere{},
+		Tokens: tokens("", ""), Dead: func() error { return nil }}
 	for _, f := range change {
 		f(&cfg)
-	}
-	if cfg.Listener == nil {
-		cfg.Listener = nowhere{}
 	}
 	return New(cfg)
 }

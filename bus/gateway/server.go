@@ -49,20 +49,18 @@ type Generator interface {
 	Buffers(ctx context.Context, req admin.BuffersRequest) (admin.BuffersPage, error)
 }
 
-// Config says how a [Server] works. The fields up to Log are needed.
+// Config says how a [Server] works. The fields up to Dead are needed.
 type Config struct {
 	Listener  net.Listener
 	Generator Generator
 	JS        jetstream.JetStream // has the stream of events, and a connection to ask the other generators
 	Metrics   *Metrics            // which also observes the Generator
 	Log       *slog.Logger
+	Tokens    func() Tokens // those that are valid now
+	Dead      func() error  // why only a restart of the process helps, or nil
 
-	// Tokens returns the tokens that are valid now. Default: there are none.
-	Tokens func() Tokens
 	// TLS is the server's certificate and settings. Default: no TLS.
 	TLS *tls.Config
-	// Dead returns why only a restart of the process helps, or nil. Default: it never does.
-	Dead func() error
 	// DrainTimeout is how long requests may still take that are under way when the server
 	// begins to stop.
 	DrainTimeout time.Duration
@@ -83,9 +81,6 @@ type Server struct {
 // New returns a server. Call Run.
 func New(cfg Config) *Server {
 	addr := cfg.Listener.Addr()
-	if cfg.Tokens == nil {
-		cfg.Tokens = func() Tokens { return Tokens{} }
-	}
 	s := &Server{cfg: cfg, addr: addr.String(), conns: maxConns, refusing: refusing}
 	s.server = &http.Server{Handler: s, TLSConfig: cfg.TLS, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn)}
 	Bound(s.server)
@@ -170,7 +165,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // healthz answers 200 if the process is alive, and 503 if only a restart of it helps.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
-	if s.cfg.Dead != nil && s.cfg.Dead() != nil {
+	if s.cfg.Dead() != nil {
 		http.Error(w, "only a restart of this process helps", http.StatusServiceUnavailable)
 		return
 	}

@@ -63,7 +63,8 @@ type doctor struct {
 	findings []finding
 }
 
-// examine runs one check. It returns what is well, or an error. What it adds itself is a finding instead.
+// examine runs one check. It returns what is well, nothing if there was nothing to check, or an error. What it adds
+// itself is a finding instead.
 func (d *doctor) examine(ctx context.Context, name string, check func(context.Context) (string, error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
@@ -71,7 +72,7 @@ func (d *doctor) examine(ctx context.Context, name string, check func(context.Co
 	switch found, err := check(ctx); {
 	case err != nil:
 		d.add(failed(name, err))
-	case len(d.findings) == before:
+	case len(d.findings) == before && found != "":
 		d.add(finding{Check: name, State: stateOK, Found: found})
 	}
 }

@@ -37,7 +37,11 @@ and check those that exist. Nothing is dropped, altered or rewritten.`,
   leaf migrate --print > leaf.sql`,
 	}, func(s *cli.Session, _ []string) error {
 		if print {
-			fmt.Fprint(s.Out, schema.SQL(db.table))
+			text, err := schema.SQL(db.table)
+			if err != nil {
+				return cli.Usagef("--mysql-table: %w", err)
+			}
+			fmt.Fprint(s.Out, text)
 			return nil
 		}
 		m, err := migrate(s, &db, check)

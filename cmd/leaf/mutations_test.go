@@ -40,6 +40,8 @@ func TestMutations(t *testing.T) {
 			"	if len(failed) > 0 {", "	if false {"}},
 		{"a backup replaces a file by itself", "TestScripts/backup", mutate.Edit{"backup.go",
 			"err == nil && !force {", "err == nil && false {"}},
+		{"the time of a stop overflows, and a stop drops all requests", "TestServeRefuses", mutate.Edit{"serve.go",
+			"10*time.Second, 0, 24*time.Hour,", "10*time.Second, 0, 1<<63-1,"}},
 		{"an audit that finds something is success", "TestScripts/audit", mutate.Edit{"audit.go",
 			"		if n := len(r.Contradictions); n > 0 {\n			err =", "		if n := 0; n > 0 {\n			err ="}},
 	} {

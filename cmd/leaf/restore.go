@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -63,7 +64,8 @@ so it is safe to repeat. The exit status is 1 if a tag is missing.`,
 		},
 	}, func(s *cli.Session, _ []string) error { return f.run(s, b) })
 	replicasFlag(cmd.Flags(), &f.replicas)
-	cmd.Flags().DurationVar(&f.wait, "wait", time.Minute, "longest wait until a generator can say which tags there are")
+	cli.Number(cmd.Flags(), &f.wait, "wait", time.Minute, 0, math.MaxInt64,
+		"longest wait until a generator can say which tags there are")
 	f.OwnInboxes(cmd.Flags())
 	return cmd
 }

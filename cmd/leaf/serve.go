@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -114,7 +113,7 @@ func (f *serveFlags) registerLimits(fs *pflag.FlagSet) {
 		"most IDs that a generator reserves at a time")
 	cli.Number(fs, &c.Outlast, "outlast", allocator.DefaultOutlast, time.Second, idspace.LimitOutlast,
 		"how long the IDs in memory should last")
-	cli.Number(fs, &c.DrainTimeout, "drain-timeout", 10*time.Second, 0, math.MaxInt64,
+	cli.Number(fs, &c.DrainTimeout, "drain-timeout", 10*time.Second, 0, 24*time.Hour,
 		"how long a stop waits for accepted requests")
 }
 

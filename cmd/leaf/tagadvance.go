@@ -31,7 +31,7 @@ type advances struct {
 func newTagAdvanceCmd() *cobra.Command {
 	var f cli.Client
 	var maxID int64
-	a := advances{Tags: []admin.TagAdvance{}}
+	a := advances{Tags: []admin.TagAdvance{}, Missing: []admin.KnownTag{}} // in JSON [], not null
 	cmd := f.Command(&cobra.Command{
 		Use:   "advance [TAG...]",
 		Short: "Move tags above all IDs that are known to be in use",

@@ -136,7 +136,8 @@ func (s *site) faced(tags ...allocator.Tag) *gateway.Server {
 	s.atEnd(func() error { _ = listener.Close(); return nil }) // the face has closed it, if it ran
 	metrics := gateway.NewMetrics()
 	return gateway.New(gateway.Config{Listener: listener, Generator: s.generate(tags, metrics),
-		JS: must(jetstream.New(s.dial())), Metrics: metrics, Log: s.log, DrainTimeout: requestTimeout})
+		JS: must(jetstream.New(s.dial())), Metrics: metrics, Log: s.log, DrainTimeout: requestTimeout,
+		Tokens: func() gateway.Tokens { return gateway.Tokens{} }, Dead: func() error { return nil }})
 }
 
 // echo starts the echo.
