@@ -11,25 +11,6 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// TestStartWithoutRegistry: a new generator cannot issue anything, and says why. It starts by itself.
-func TestStartWithoutRegistry(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start(down)
-		for range 20 {
-			n.refused(snowflake.ErrNoWorker)
-			if err := n.State().Err; !errors.Is(err, snowflake.ErrNoWorker) || !errors.Is(err, errAway) {
-				t.Errorf("the state is %v, want %v because %v", err, snowflake.ErrNoWorker, errAway)
-			}
-			time.Sleep(time.Second)
-		}
-		n.wantEvents()
-		n.registry.away(false)
-		time.Sleep(1500 * ms)
-		n.take(0)
-		n.wantEvents("acquired 0")
-	})
-}
-
 // TestRegistryAway: what is reserved is used up; half-way there is an alert.
 func TestRegistryAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

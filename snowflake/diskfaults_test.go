@@ -7,34 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leafbus/leafbus/allocator/allocatortest"
 	realdisk "github.com/leafbus/leafbus/allocator/disk"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
-
-// TestDiskFails: a disk that cannot be written ends the issuing at the ceiling that it has, and not for good.
-func TestDiskFails(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(10 * time.Second)
-		s, _ := n.file.Saved()
-		n.disk.Fail(allocatortest.Seed(t), 1)
-		n.run(time.Duration(s.Ceiling-w.clock.right())*ms - ms)
-		time.Sleep(ms)
-		for range 10 {
-			n.refused(snowflake.ErrNoWorker)
-			if err := n.State().Err; !errors.Is(err, snowflake.ErrNoWorker) || !errors.Is(err, snowflaketest.ErrDisk) {
-				t.Errorf("the state is %v, want %v because %v", err, snowflake.ErrNoWorker, snowflaketest.ErrDisk)
-			}
-			time.Sleep(time.Second)
-		}
-		n.disk.Fail(nil, 0)
-		time.Sleep(300 * ms)
-		n.run(10 * time.Second)
-		n.wantEvents("acquired 0")
-	})
-}
 
 // slowDisk is a disk whose writes take some time, or hang while the gate is closed.
 type slowDisk struct {

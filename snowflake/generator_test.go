@@ -2,56 +2,11 @@ package snowflake_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/leafbus/leafbus/snowflake"
 )
-
-func TestCounts(t *testing.T) {
-	small := snowflake.Layout{Epoch: snowflake.DefaultEpoch, TimeBits: 41, WorkerBits: 20, SequenceBits: 2}
-	for name, c := range map[string]struct {
-		layout   snowflake.Layout
-		maxBatch int64
-		maxWait  time.Duration
-		most     int64
-	}{
-		"default":                      {snowflake.DefaultLayout(), 0, 0, 1_000_000},
-		"configured":                   {snowflake.DefaultLayout(), 100, 0, 100},
-		"all that comes in a wait":     {small, 0, 0, 3 * 4000},
-		"all that comes in a long one": {small, 0, time.Minute, 60 * 4000},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, w *world) {
-				w.layout = c.layout
-				n := w.start(func(s *setup) { s.MaxBatch, s.MaxWait = c.maxBatch, c.maxWait })
-				for _, bad := range []int64{0, -1, math.MinInt64} {
-					if _, _, err := n.try(bad); !errors.Is(err, snowflake.ErrBadCount) {
-						t.Errorf("Take(%d): %v", bad, err)
-					}
-				}
-				for _, tooLarge := range []int64{c.most + 1, math.MaxInt64} {
-					_, _, err := n.try(tooLarge)
-					if !errors.Is(err, snowflake.ErrBatchTooLarge) || !strings.Contains(err.Error(), fmt.Sprint(c.most)) {
-						t.Errorf("Take(%d): %v; want one that names the most, %d", tooLarge, err, c.most)
-					}
-				}
-				time.Sleep(time.Second)
-				for _, good := range []int64{1, 2, c.most / 2} {
-					if _, _, err := n.try(good); err != nil {
-						t.Errorf("Take(%d): %v", good, err)
-					}
-				}
-			})
-		})
-	}
-}
 
 // TestCeiling: under load, whatever the size of the requests, all IDs of each unit of time come, and never more.
 func TestCeiling(t *testing.T) {

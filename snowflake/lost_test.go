@@ -1,8 +1,6 @@
 package snowflake_test
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,55 +22,25 @@ func TestWorkerLost(t *testing.T) {
 		"restored, from before the start": {func(w *world, before, _ records) { w.memory.Restore(before) }, 1, lost("acquired 1")},
 		"restored, from after the start":  {func(w *world, _, running records) { w.memory.Restore(running) }, 0, nil},
 	} {
-		for _, verify := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, verify %v", name, verify), func(t *testing.T) {
-				bubble(t, func(t *testing.T, w *world) {
-					n := w.start()
-					before := w.memory.Snapshot()
-					n = n.again(n.stop())
-					n.run(time.Second)
-					running := w.memory.Snapshot()
-					n.run(30*time.Second + 100*ms)
-					n.wantEvents("acquired 0")
-					c.do(w, before, running)
-					if verify {
-						go n.Verify(t.Context())
-					} else {
-						time.Sleep(3 * time.Second)
-					}
-					time.Sleep(75 * ms) // the step after it
-					synctest.Wait()
-					n.issues(c.worker, 0)
-					n.wantEvents(c.events...)
-					n.run(time.Minute)
-					n.wantEvents()
-					if got := w.record(c.worker); got.Node != "a" {
-						t.Errorf("the record is %+v", got)
-					}
-				})
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				n := w.start()
+				before := w.memory.Snapshot()
+				n = n.again(n.stop())
+				n.run(time.Second)
+				running := w.memory.Snapshot()
+				n.run(30*time.Second + 100*ms)
+				n.wantEvents("acquired 0")
+				c.do(w, before, running)
+				time.Sleep(3*time.Second + 75*ms) // the step after the report
+				synctest.Wait()
+				n.issues(c.worker, 0)
+				n.wantEvents(c.events...)
+				n.run(time.Minute)
+				n.wantEvents()
 			})
-		}
+		})
 	}
-}
-
-// TestLostAndNoOther: without a worker nothing is issued, until there is one again.
-func TestLostAndNoOther(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start(func(s *setup) { s.LastWorker = 0 })
-		n.run(time.Second)
-		until := w.thief(0).ReservedUntil
-		time.Sleep(4 * time.Second)
-		n.refused(snowflake.ErrNoWorker)
-		if s := n.State(); s.Worker != -1 || n.Worker() != -1 || !errors.Is(s.Err, snowflake.ErrNoWorker) {
-			t.Errorf("the state is %+v", s)
-		}
-		n.wantEvents("acquired 0", "lost 0")
-		time.Sleep(time.Duration(until-w.clock.right())*ms + 1500*ms)
-		if got := n.issues(0, 0); got.UnixMS < until {
-			t.Errorf("it begins %d ms before the other's end", until-got.UnixMS)
-		}
-		n.wantEvents("acquired 0", "recovered: lost")
-	})
 }
 
 // TestWorkerChangesWithinMillisecond: IDs increase also from a higher worker to a lower one.

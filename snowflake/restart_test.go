@@ -123,21 +123,3 @@ func TestLocalFile(t *testing.T) {
 		}
 	}
 }
-
-// TestCloneNoticed: of a machine and its clone to the last bit, one has the worker after the next report, and the
-// other another one.
-func TestCloneNoticed(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start()
-		n.run(30 * time.Second)
-		clone := w.start(on(n.disk.Copy()))
-		time.Sleep(3*time.Second + 75*ms)
-		if n.Worker() == clone.Worker() || n.Worker() < 0 || clone.Worker() < 0 {
-			t.Errorf("the machine has worker %d, its clone %d", n.Worker(), clone.Worker())
-		}
-		n.run(time.Minute)
-		clone.run(time.Minute)
-		n.wantEvents("acquired 0", "lost 0", "acquired 1", "recovered: lost")
-		clone.wantEvents("acquired 0")
-	})
-}

@@ -260,18 +260,6 @@ func TestEndOfLayout(t *testing.T) {
 	})
 }
 
-// TestBeforeEpoch: a clock that is before the layout's time makes no IDs.
-func TestBeforeEpoch(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		w.layout.Epoch = origin + time.Minute.Milliseconds()
-		n := w.start()
-		w.act(n, act{err: snowflake.ErrClockBackwards, events: []string{"acquired 0", "refused: back 60000 ms"}})
-		w.act(n, act{after: 59 * time.Second, err: snowflake.ErrClockBackwards})
-		// The very first millisecond is left out, as its first ID would be 0.
-		w.act(n, act{after: time.Second, wait: ms, events: []string{"recovered: backwards"}})
-	})
-}
-
 // TestClockEvents: the events and the error say how far the clock is off, and what was compared.
 func TestClockEvents(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

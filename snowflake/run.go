@@ -30,7 +30,7 @@ const (
 //
 // It ends earlier, with an error that matches [ErrRefused], if the registry refuses the start.
 // That happens only within a minute, and only before a worker was held. It also ends with [ErrNotAlone], at any
-// time. From then on it refuses all requests with that error.
+// time. From then on no request waits.
 func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.setIdentity(installation)
 	running, end := context.WithCancel(ctx)

@@ -74,10 +74,11 @@ func TestStandstillAndRegistryAway(t *testing.T) {
 	for _, unconfirmed := range []bool{false, true} { // started from the file alone
 		for _, stops := range []bool{false, true} {
 			bubble(t, func(t *testing.T, w *world) {
-				n := w.start()
+				short := func(s *setup) { s.Grace = time.Second } // so that a stop would lower the reservation
+				n := w.start(short)
 				n.run(10 * time.Second)
 				if unconfirmed {
-					n = n.again(n.kill(), down)
+					n = n.again(n.kill(), down, short)
 					time.Sleep(3 * time.Second)
 				}
 				n.registry.away(true)
@@ -144,7 +145,11 @@ func TestNotAlone(t *testing.T) {
 		saved, _ := n.file.Saved()
 		saved.Incarnation, saved.Ceiling = "another", saved.Ceiling+60_000
 		save(t, open(t, n.disk), saved)
-		<-n.ended
+		select {
+		case <-n.ended:
+		case <-time.After(time.Minute):
+			t.Fatal("it goes on")
+		}
 		if !errors.Is(n.ran, snowflake.ErrNotAlone) {
 			t.Errorf("Run: %v, want %v", n.ran, snowflake.ErrNotAlone)
 		}

@@ -23,35 +23,17 @@ func inUnits(t *testing.T, unit time.Duration, f func(t *testing.T, w *world)) {
 	})
 }
 
-// A unit of time has its IDs, whose time is where it begins. Then the next request waits for the next unit, within its
-// deadline: for MaxWait, also if that is shorter than a unit.
-func TestUnitUsedUp(t *testing.T) {
-	for _, unit := range snowflake.Units() {
-		inUnits(t, unit, func(t *testing.T, w *world) {
-			n := w.start()
-			time.Sleep(2*time.Second + unit/4)
-			for range 4 {
-				if got, want := n.take(0).UnixMS, w.layout.UnitOf(w.clock.right()); got != want {
-					t.Errorf("an ID has the time %d, want %d, where its unit begins", got, want)
-				}
-			}
-			left := time.Duration(w.layout.UnitOf(w.clock.right())+unit.Milliseconds()-origin)*ms - time.Since(w.clock.begin)
-			if _, took, err := n.try(1); err != nil || took < left || took > left+ms {
-				t.Errorf("unit %v: %v after %v, want an ID after %v", unit, err, took, left)
-			}
-		})
-	}
+// What waits is bounded by what is made in the longest wait: 12 IDs in 3 s. It waits no longer than that, also if that
+// is shorter than a unit.
+func TestUnitQueue(t *testing.T) {
 	inUnits(t, time.Second, func(t *testing.T, w *world) {
 		n := w.start(func(s *setup) { s.MaxWait = 300 * ms })
 		time.Sleep(2*time.Second + 250*ms)
 		n.take(0)
 		n.wait(t.Context(), n.request(4), snowflake.ErrTimedOut, 300*ms)
 		n.refuses(5, snowflake.ErrBatchTooLarge)
+		n.refuses(0, snowflake.ErrBadCount)
 	})
-}
-
-// What waits is bounded by what is made in the longest wait: 12 IDs in 3 s.
-func TestUnitQueue(t *testing.T) {
 	inUnits(t, time.Second, func(t *testing.T, w *world) {
 		n := w.start(func(s *setup) { s.slow = time.Second })
 		n.request(5)

@@ -79,23 +79,6 @@ func TestOverloaded(t *testing.T) {
 	}
 }
 
-// TestWaitEnds: a request waits for as long as it may, and no longer.
-func TestWaitEnds(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start(func(s *setup) { s.slow, s.MaxWait = 700*time.Millisecond, time.Second })
-		why := errors.New("why")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(500*time.Millisecond, func() { cancel(why) })
-		late, early := n.request(1), n.request(1)
-		n.wait(ctx, early, why, 500*time.Millisecond)
-		n.wait(t.Context(), late, snowflake.ErrTimedOut, 500*time.Millisecond)
-		n.wait(t.Context(), n.request(1), nil, 400*time.Millisecond)
-		if got := n.State().Waiting; got != 0 {
-			t.Errorf("%d requests wait, want none", got)
-		}
-	})
-}
-
 // TestDrain: from the end of Run on nothing waits. What need not wait is
 // served until Close.
 func TestDrain(t *testing.T) {

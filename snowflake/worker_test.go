@@ -13,31 +13,6 @@ import (
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// TestFirstStart: the record says who has the worker and until when, and a report comes each 3 s.
-func TestFirstStart(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		n := w.start(func(s *setup) { s.FirstWorker, s.LastWorker = 5, 6 })
-		if got := n.issues(5, 0); got.UnixMS != origin {
-			t.Errorf("the first ID has %+v, want now", got)
-		}
-		n.wantEvents("acquired 5")
-		until := origin + time.Minute.Milliseconds()
-		if s := n.State(); s != (snowflake.State{Worker: 5, ReservedUntil: until}) || n.Worker() != 5 {
-			t.Errorf("the state is %+v", s)
-		}
-		want := snowflake.Record{Worker: 5, Node: "a", Incarnation: w.record(5).Incarnation, ReservedUntil: until, Acquired: origin, Reported: origin}
-		if e := w.record(5); e.Record != want || e.Incarnation == "" {
-			t.Errorf("the record is %+v, want %+v", e.Record, want)
-		}
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		want.ReservedUntil, want.Reported = until+3000, origin+3000
-		if e := w.record(5); e.Record != want {
-			t.Errorf("reported was %+v, want %+v", e.Record, want)
-		}
-	})
-}
-
 // TestReservation: how far ahead is reserved grows with the time since the start.
 func TestReservation(t *testing.T) {
 	for _, c := range []struct{ uptime, reserve, want time.Duration }{
