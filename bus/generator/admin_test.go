@@ -49,34 +49,6 @@ func administer(t *testing.T, exchanges ...exchange) {
 	}
 }
 
-func TestAdministerStrictTags(t *testing.T) {
-	t.Parallel()
-	administer(t, []exchange{
-		{admin.SubjectTagsCreate, `{"tag":"invoice","order":"strict","step":10}`, "400", "a strict tag has no step"},
-		{admin.SubjectTagsCreate, `{"tag":"invoice","order":"Strict"}`, "400", "want trend or strict"},
-		{admin.SubjectTagsCreate, `{"tag":"invoice","order":"strict","max_id":"5","description":"bills"}`, "",
-			`"step":0`},
-		{admin.SubjectTagsCreate, `{"tag":"invoice","order":"strict"}`, "409", `"exists"`},
-		{admin.SubjectTagsCreate, `{"tag":"invoice"}`, "409", `"conflict"`},
-		{admin.SubjectTagsCreate, `{"tag":"order","order":"strict"}`, "409", `"conflict"`},
-		{admin.SubjectTagsUpdate, `{"tag":"invoice","step":10}`, "400", "strict"},
-		{admin.SubjectTagsUpdate, `{"tag":"order","step":0}`, "400", "step"},
-		{admin.SubjectTagsUpdate, `{"tag":"invoice","order":"trend"}`, "400", `"bad_request"`},
-		{admin.SubjectTagsUpdate, `{"tag":"invoice","description":"all bills"}`, "", `"order":"strict"`},
-		{admin.SubjectTagsUpdate, `{"tag":"invoice","max_id":"50"}`, "", `"max_id":"50"`},
-		{admin.SubjectTagsGet, `{"tag":"invoice"}`, "", `"order":"strict"`},
-		{admin.SubjectTagsAdvance, `{"tag":"invoice"}`, "", `"max_id":"50"`},
-		{admin.SubjectTagsDelete, `{"tag":"invoice"}`, "", `"order":"strict"`},
-		{admin.SubjectTagsAdvance, `{"tag":"invoice"}`, "404", `"unknown_tag"`},
-		{admin.SubjectTagsCreate, `{"tag":"invoice","order":"trend"}`, "409", `"conflict"`},
-		{admin.SubjectTagsCreate, `{"tag":"invoice","order":"strict"}`, "", `"max_id":"50"`},
-		{admin.SubjectTagsAdvance, `{"tag":"a b"}`, "400", `"bad_tag"`},
-		{admin.SubjectTagsAdvance, `{"tag":"order","max_id":"5"}`, "", `"max_id":"5"`},
-		{admin.SubjectTagsAdvance, `{"tag":"order","step":5}`, "400", `"bad_request"`},
-		{admin.SubjectTagsAdvance, `[]`, "400", `"bad_request"`},
-	}...)
-}
-
 func TestAdministerOpaqueTags(t *testing.T) {
 	t.Parallel()
 	most := make([]string, admin.MostRevealed)

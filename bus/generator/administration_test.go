@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
@@ -37,50 +36,6 @@ func TestDecode(t *testing.T) {
 		got, err := decode[admin.TagSpec]([]byte(body))
 		if !errors.Is(err, bus.BadRequest) || strings.Contains(err.Error(), "json") || strings.Contains(err.Error(), "Go") {
 			t.Errorf("decode(%s) = %s, %v; want %v", body, wire.Encode(got), err, bus.BadRequest)
-		}
-	}
-}
-
-func FuzzDecode(f *testing.F) {
-	for _, body := range []string{"", "{}", `{"tag":"a","max_id":"5","step":1}`, `{"max_id":5}`, "{}{}", "null"} {
-		f.Add([]byte(body))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		req, err := decode[admin.TagSpec](body)
-		if err != nil {
-			if e := toError(err); e.Code != 400 || strings.Contains(e.Message, "\n") {
-				t.Fatalf("%q: %v", body, err)
-			}
-			return
-		}
-		if req.MaxID != nil && *req.MaxID < 1 {
-			t.Fatalf("%q: max_id %d", body, *req.MaxID)
-		}
-		again, err := decode[admin.TagSpec](wire.Encode(req))
-		if err != nil || string(wire.Encode(again)) != string(wire.Encode(req)) {
-			t.Fatalf("%s reads as %s, %v", wire.Encode(req), wire.Encode(again), err)
-		}
-	})
-}
-
-// The header Leaf-Timeout is a number of milliseconds, and has a bound.
-func TestPatience(t *testing.T) {
-	t.Parallel()
-	for header, want := range map[string]time.Duration{
-		"": wire.DefaultTimeout, "0": 0, "1500": 1500 * time.Millisecond, "4294967295": wire.MaxAdminTimeout,
-	} {
-		if got, err := readPatience(header); err != nil || got != want {
-			t.Errorf("%q: %v, %v; want %v", header, got, err, want)
-		}
-	}
-	for _, header := range []string{"-1", "5s", "1e3", "99999999999999999999"} {
-		if got, err := readPatience(header); err == nil {
-			t.Errorf("%q is %v", header, got)
-		}
-	}
-	for _, patience := range []time.Duration{0, time.Second, wire.DefaultTimeout, wire.MaxAdminTimeout} {
-		if kept := answerTime(patience); kept > patience/10 || kept > maxAnswerTime {
-			t.Errorf("of %v the answer has %v", patience, kept)
 		}
 	}
 }

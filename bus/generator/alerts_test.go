@@ -3,6 +3,7 @@ package generator_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,12 +11,12 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
-	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
 // Records that are unavailable for a while are an alert, once an episode, and missing in the state. IDs
@@ -64,49 +65,6 @@ func TestRecordsUnavailable(t *testing.T) {
 	}
 }
 
-// A record that cannot be used, and a row of the database with the name of a strict tag, are alerts until they are
-// gone.
-func TestTagAlerts(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	records, numbers := memory(t), allocatortest.NewMemoryNumbers()
-	withInvoice(t, records)
-	records.Spoil("order", allocator.ErrDamaged)
-	numbers.SetRow(allocator.Row{Name: "invoice", MaxID: 900, Step: 10})
-	g := start(t, s, "n", records, func(c *generator.Config) { c.Numbers, c.Refresh = numbers, 20*time.Millisecond })
-	stream := eventsOn(t, g.conn)
-	one := func(what, tag string) events.Event {
-		t.Helper()
-		testkit.Eventually(t, what, func() bool { return len(stream(what)) > 0 })
-		if all := stream(what); len(all) != 1 || all[0].Key != tag {
-			t.Errorf("%s: %+v", what, all)
-		}
-		return stream(what)[0]
-	}
-	e := one("leaf.tag.damaged", "order")
-	if e.Severity != "alert" || e.Body.(events.TagProblem).Error != allocator.ErrDamaged.Error() {
-		t.Errorf("the alert is %+v", e)
-	}
-	one("leaf.tag.shadowed", "invoice")
-	g.refuses(t, "order", 1, bus.StoreUnavailable)
-	if ranges, err := g.Take(t.Context(), "invoice", 1); err != nil || ranges[0].First != 1 {
-		t.Errorf("beside the row it hands out %v, %v", ranges, err)
-	}
-	numbers.DeleteRow("invoice")
-	if e := one("leaf.tag.recovered", "invoice"); e.Body.(events.Recovered).Episode != "shadowed" {
-		t.Errorf("the end is %+v", e)
-	}
-	update(t, g.conn, `{"tag":"invoice","description":"bills"}`)
-	reply, code := ask(t, g.conn, admin.SubjectTagsCreate, `{"tag":"order","max_id":"5000"}`) // replaces the record
-	if code != "" {
-		t.Fatalf("%s %s", code, reply)
-	}
-	testkit.Eventually(t, "both ends", func() bool { return len(stream("leaf.tag.recovered")) == 2 })
-	if ranges, err := g.Take(t.Context(), "order", 1); err != nil || ranges[0].First != 5000 {
-		t.Errorf("afterwards it hands out %v, %v", ranges, err)
-	}
-}
-
 // rowless are numbers that refuse the first row: the connection is lost.
 type rowless struct {
 	allocator.Numbers
@@ -132,7 +90,8 @@ func TestTagOfTheStartGetsItsRow(t *testing.T) {
 	}
 }
 
-// TestTagOfTheStartOfAnotherKind: a tag of the start whose name others know as a strict one stops no other tag.
+// TestTagOfTheStartOfAnotherKind: a tag of the start whose name others know as a strict one stops no other tag, nor does
+// one with a damaged record.
 func TestTagOfTheStartOfAnotherKind(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
@@ -141,9 +100,33 @@ func TestTagOfTheStartOfAnotherKind(t *testing.T) {
 	start(t, s, "knows", records, nil).takeAll(t, "invoice", 1)
 	records.Lose()
 	add(t, records, allocator.Tag{Name: "order", Step: 10})
+	records.Spoil("bad", allocator.ErrDamaged)
 	g := start(t, s, "n", records, func(c *generator.Config) {
-		c.Tags = []allocator.Tag{{Name: "invoice", MaxID: 1, Step: 10}}
+		c.Tags = []allocator.Tag{{Name: "invoice", MaxID: 1, Step: 10}, {Name: "bad", MaxID: 1, Step: 10}}
 	})
 	testkit.Eventually(t, "it is prepared", g.Initialised)
 	g.takeAll(t, "order", 1)
+}
+
+// TestRegistryUnavailable: a registry of workers that does not answer is an alert and a finding, although the generator
+// is ready and gives snowflakes.
+func TestRegistryUnavailable(t *testing.T) {
+	t.Parallel()
+	registry := newRegistry(snowflaketest.NewMemory())
+	g := start(t, natskit.Start(t), "n", memory(t), on(newClock(), registry))
+	stream := eventsOn(t, g.conn)
+	finds := func() bool {
+		return slices.ContainsFunc(g.State().Findings, func(f admin.Finding) bool {
+			return f.Kind == "registry.unavailable" && f.Severity == admin.Problem && f.Message != "" && f.Count == 0
+		})
+	}
+	testkit.Eventually(t, "it is ready", func() bool { return g.Readiness().Ready })
+	registry.away.Store(true)
+	testkit.Eventually(t, "the finding", finds)
+	if r := g.Readiness(); !r.Ready || !r.Snowflake {
+		t.Errorf("readiness: %+v", r)
+	}
+	testkit.Eventually(t, "the alert", func() bool { return len(stream("leaf.registry.unavailable")) == 1 })
+	registry.away.Store(false)
+	testkit.Eventually(t, "its end", func() bool { return len(stream("leaf.registry.recovered")) == 1 && !finds() })
 }

@@ -159,35 +159,36 @@ func TestClockBackAlone(t *testing.T) {
 	}
 }
 
-// A clock that goes back a little, as NTP does it, is no caller's business.
-func TestClockBackALittle(t *testing.T) {
+// A start with a clock that differs from the others' clocks: snowflakes come from the others, until the clocks agree.
+func TestClockDiffersAtStart(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
-	c := newClock()
-	start(t, s, "n", memory(t), on(c, snowflaketest.NewMemory()))
+	a, b := newClock(), newClock()
+	b.start = a.start
+	registry, store := snowflaketest.NewMemory(), memory(t, "order")
+	start(t, s, "a", store, on(a, registry))
 	stream := eventsOn(t, nc)
-	last := flake(t, nc)
-	c.step(-5 * time.Millisecond)
-	replies := survey(t, nc, "leaf.snowflake")
-	wantEvent(t, stream, "alert", "leaf.clock.backwards", "0", fmt.Sprintf(
-		`{"node":"n","worker":0,"offset_ms":5,"last_ms":%d,"now_ms":%d,"action":"waited"}`, last.UnixMS, c.now()))
-	if s, _ := state(t, nc, "n"); !s.Ready {
-		t.Errorf("it is not ready: %+v", s)
+	b.step(time.Hour)
+	start(t, s, "b", store, on(b, registry))
+	if body, code := ask(t, nc, "leaf.segment.order", ""); code != "" {
+		t.Errorf("a tag is refused with %s: %s", code, body)
 	}
-	c.pass(10 * time.Millisecond) // twice the offset
-	msg, err := replies.NextMsg(testkit.Patience)
-	if err != nil {
-		t.Fatal(err)
+	if s, _ := state(t, nc, "b"); !slices.Equal(s.Missing, []string{"worker"}) || s.Worker != nil ||
+		!strings.Contains(s.Reasons["worker"], "1h0m0s ahead") {
+		t.Errorf("the state is %+v", s)
 	}
-	if next := parts(t, string(msg.Data)); next.UnixMS != c.now() {
-		t.Errorf("the ID is of %d, want %d", next.UnixMS, c.now())
+	wantEvent(t, stream, "alert", "leaf.clock.skewed", "b",
+		fmt.Sprintf(`{"node":"b","now_ms":%d,"peers_ms":%d,"threshold_ms":1000}`, b.now(), a.now()))
+	for range 50 {
+		if p := flake(t, nc); p.Worker != 0 || p.UnixMS != a.now() {
+			t.Fatalf("a snowflake is %+v", p)
+		}
 	}
-	wantEvent(t, stream, "info", "leaf.clock.recovered", "0", `{"node":"n","worker":0,"episode":"backwards"}`)
-
-	// One millisecond more is not waited for.
-	c.step(-6 * time.Millisecond)
-	if body, code := ask(t, nc, "leaf.snowflake", ""); code != "503" || !strings.Contains(body, `"retry_after_ms":6}`) {
-		t.Errorf("code %q: %s", code, body)
+	b.step(-time.Hour)
+	testkit.Eventually(t, "both serve", func() bool { return slices.Equal(serving(t, nc), []string{"a", "b"}) })
+	testkit.Eventually(t, "the alert ends", func() bool { return len(stream("leaf.clock.recovered")) == 1 })
+	if n := len(stream("leaf.clock.skewed")); n != 1 {
+		t.Errorf("%d alerts, want the one", n)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,47 +14,6 @@ import (
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
-
-// A store that is not there must not hold back the start, and what comes later
-// is served.
-func TestStoreComesLater(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	var there atomic.Bool
-	store := &switched{Records: memory(t)}
-	store.away.Store(true)
-	start(t, s, "n", store, func(c *generator.Config) {
-		c.Tags, c.MaxWait = []allocator.Tag{{Name: "order", Step: 10}}, 300*time.Millisecond
-		c.Open = func(context.Context) error {
-			if !there.Load() {
-				return errors.New("not there yet")
-			}
-			store.away.Store(false)
-			return nil
-		}
-	})
-	if _, code := ask(t, nc, "leaf.segment.order", ""); code != "503" && code != "504" {
-		t.Errorf("without a store: code %s", code)
-	}
-	there.Store(true)
-	testkit.Eventually(t, "it serves", func() bool { // maybe not from 1 on: what it reserves while it makes the tag it gives up
-		_, code := ask(t, nc, "leaf.segment.order", "")
-		return code == ""
-	})
-}
-
-// The state is the data of one endpoint; the others have none, not even null.
-func TestStateOnOneEndpoint(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	start(t, s, "n", memory(t), nil)
-	body, _ := ask(t, nc, "$SRV.STATS.leaf", "")
-	if n := strings.Count(body, `"data":`); n != 1 || !strings.Contains(body, `"data":{"node":"n"`) {
-		t.Errorf("%d endpoints have data: %s", n, body)
-	}
-}
 
 // The error of a deletion names the generators that did not confirm it, and says what is in force.
 func TestDeleteIsNotConfirmed(t *testing.T) {
@@ -78,20 +36,6 @@ func TestDeleteIsNotConfirmed(t *testing.T) {
 	})
 	if !errors.Is(err, bus.TimedOut) || !strings.Contains(err.Error(), "[deaf] did not confirm") || !strings.Contains(err.Error(), "it is deleted") || strings.Contains(err.Error(), "again") {
 		t.Errorf("DeleteTag: %v", err)
-	}
-}
-
-// The default step is not refused for being above the largest.
-func TestDefaultStep(t *testing.T) {
-	t.Parallel()
-	for largest, want := range map[int64]string{10: `"step":10,`, 0: `"step":1000,`} { // 0 is the default
-		s := natskit.Start(t)
-		nc := natskit.Connect(t, s)
-		start(t, s, "n", memory(t), func(c *generator.Config) { c.MaxStep = largest })
-		body, code := ask(t, nc, "leaf.admin.tags.create", `{"tag":"order"}`)
-		if code != "" || !strings.Contains(body, want) {
-			t.Errorf("largest step %d: code %q: %s", largest, code, body)
-		}
 	}
 }
 
@@ -143,20 +87,4 @@ func TestOlderInstallationStays(t *testing.T) {
 			})
 		})
 	}
-}
-
-// One tag that cannot be read must not keep the others from being served.
-func TestDamagedTagAtTheStart(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	nc := natskit.Connect(t, s)
-	records := memory(t)
-	records.Spoil("bad", allocator.ErrDamaged)
-	start(t, s, "n", records, func(c *generator.Config) {
-		c.Tags = []allocator.Tag{{Name: "bad", MaxID: 1, Step: 10}, {Name: "order", MaxID: 1, Step: 10}}
-	})
-	testkit.Eventually(t, "the other tag is served", func() bool {
-		_, code := ask(t, nc, "leaf.segment.order", "")
-		return code == ""
-	})
 }

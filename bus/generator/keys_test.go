@@ -3,7 +3,6 @@ package generator_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -42,40 +41,6 @@ type deaf struct{ allocator.Records }
 func (deaf) Watch(ctx context.Context, _ func(allocator.Update)) error {
 	<-ctx.Done()
 	return ctx.Err()
-}
-
-// A generator that has forgotten everything but its marks does not guess at the domain of a name that it knows. Nor
-// does another one beside it.
-func TestOpaqueNamesWithoutRecords(t *testing.T) {
-	t.Parallel()
-	s := natskit.Start(t)
-	store := inJetStream(t, s)
-	index := allocator.NewIndex()
-	index.Observe("coupon", 5000)
-	one := start(t, s, "one", store, func(cfg *generator.Config) {
-		keeping(store)(cfg)
-		cfg.Index = index
-	})
-	nc := natskit.Connect(t, s)
-	wantRefused := func(tag string) {
-		t.Helper()
-		reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"`+tag+`","opaque":"53"}`)
-		if code != "409" || !strings.Contains(reply, "its record is lost") {
-			t.Errorf("%s %s", code, reply)
-		}
-	}
-	wantRefused("coupon")
-	other := inJetStream(t, s) // with an empty data folder: only the first one knows the names
-	two := start(t, s, "two", other, keeping(other))
-	testkit.Eventually(t, "both hear each other", func() bool { return one.Hears("two") && two.Hears("one") })
-	for i := range 8 {
-		tag := fmt.Sprintf("coupon-%d", i)
-		index.Observe(tag, 5000)
-		wantRefused(tag)
-	}
-	if reply, code := ask(t, nc, admin.SubjectTagsCreate, `{"tag":"gift","opaque":"53","max_id":"5000"}`); code != "" {
-		t.Errorf("a max_id for a new name: %s %s", code, reply)
-	}
 }
 
 // Without its key a generator conceals no numbers of another one, and hands out none as they are.

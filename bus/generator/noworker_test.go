@@ -11,38 +11,28 @@ import (
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
-	"github.com/leafbus/leafbus/snowflake"
 	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
-// A generator for which no worker is left leaves snowflakes to those that have
-// one, as long as there are any.
+// A generator for which no worker is left leaves snowflakes to those that have one. It does not answer leaf.clock either,
+// because it issues no time.
 func TestNoWorkerLeft(t *testing.T) {
 	t.Parallel()
 	s := natskit.Start(t)
 	nc := natskit.Connect(t, s)
 	c := newClock()
-	shared := snowflaketest.NewMemory()
-	only := func(r snowflake.Registry) func(*generator.Config) {
-		return func(cfg *generator.Config) {
-			on(c, r)(cfg)
-			cfg.Snowflake.LastWorker = 0
-		}
+	only := on(c, snowflaketest.NewMemory())
+	for _, node := range []string{"a", "b"} {
+		start(t, s, node, memory(t), func(cfg *generator.Config) { only(cfg); cfg.Snowflake.LastWorker = 0 })
 	}
-	a := start(t, s, "a", memory(t), only(shared))
-	second := newRegistry(shared)
-	start(t, s, "b", memory(t), only(second))
-
 	testkit.Eventually(t, "it leaves the queue group", func() bool { return strings.Join(serving(t, nc), " ") == "a" })
 	for range 50 {
 		flake(t, nc)
 	}
-	b, _ := state(t, nc, "b")
-	if b.Ready || b.Worker != nil || strings.Join(b.Missing, " ") != "worker" || !strings.Contains(b.Reasons["worker"], "0 by a until") {
+	b, asked := state(t, nc, "b")
+	if b.Worker != nil || strings.Join(b.Missing, " ") != "worker" || !strings.Contains(b.Reasons["worker"], "0 by a until") {
 		t.Errorf("the state is %+v", b)
 	}
-	// It does not answer leaf.clock either, because it issues no time without a worker.
-	_, asked := state(t, nc, "b")
 	clocks := survey(t, nc, "leaf.clock")
 	testkit.Eventually(t, "it has heard of the clocks", func() bool {
 		_, n := state(t, nc, "b")
@@ -54,18 +44,6 @@ func TestNoWorkerLeft(t *testing.T) {
 	}
 	if n, _, err := clocks.Pending(); n > 0 || err != nil {
 		t.Errorf("%d more clocks, %v", n, err)
-	}
-
-	second.away.Store(true)
-	if err := a.stop(); err != nil {
-		t.Error(err)
-	}
-	testkit.Eventually(t, "it is back, alone, and says why", func() bool {
-		body, code := ask(t, nc, "leaf.snowflake", "")
-		return code == "503" && strings.Contains(body, `"reason":"no_worker_id"`)
-	})
-	if body, code := ask(t, nc, "leaf.admin.workers.list", ""); code != "503" || !strings.Contains(body, `"reason":"no_worker_id"`) {
-		t.Errorf("the workers of a registry that is away: code %q, %s", code, body)
 	}
 }
 

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
@@ -234,24 +232,5 @@ func TestOverloaded(t *testing.T) {
 	}
 	if body, code := ask(t, nc, "leaf.segment.order", ""); code != "429" || !strings.Contains(body, `"reason":"overloaded"`) || !strings.Contains(body, "retry_after_ms") {
 		t.Errorf("code %s: %s", code, body)
-	}
-}
-
-// A start loads more tags of the last day ahead than events can wait: no refill event is dropped.
-// It has the machine for itself, because it computes for seconds.
-func TestStartLoadsManyTags(t *testing.T) {
-	const tags = 15_000
-	store := memory(t)
-	for i := range tags {
-		name := strconv.Itoa(i)
-		add(t, store, allocator.Tag{Name: name, Step: 10, Last: allocator.Claim{First: 1, Last: 1, Time: time.Now()}})
-	}
-	g := start(t, natskit.Start(t), "a", store, func(c *generator.Config) { c.LoadAhead = true })
-	testkit.Eventually(t, "all are in memory, and their events in the stream", func() bool {
-		counts := g.State().Counts
-		return counts.Tags == tags && counts.EventsQueued == 0
-	})
-	if n := g.State().Counts.EventsDropped; n > 0 {
-		t.Errorf("%d events were dropped", n)
 	}
 }

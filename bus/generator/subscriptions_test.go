@@ -1,6 +1,7 @@
 package generator_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -9,28 +10,43 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 )
 
-// A generator that cannot have all its subscriptions is refused, and the error says what to do.
+// A generator that cannot have all its subscriptions is refused, and the error says what to do. One that cannot hear the
+// others, or is not heard, does not join the installation.
 func TestStartWithoutSubscriptions(t *testing.T) {
 	t.Parallel()
+	denied := func(verb, subject string) string {
+		return `authorization { users: [{user: u, password: p, permissions: {` + verb + `: {deny: "` + subject + `"}}}] }
+			no_auth_user: u`
+	}
 	for config, says := range map[string]string{
 		"max_subs: 20": "max_subs",
 		"max_subs: 40": "max_subs",
 		`accounts { A { jetstream: enabled, users: [{user: u, password: p}], limits { max_subs: 45 } } }
 			no_auth_user: u`: "max_subs",
-		`authorization { users: [{user: u, password: p, permissions: {subscribe: {deny: "leaf.segment.>"}}}] }
-			no_auth_user: u`: "leaf.segment.>",
-		`authorization { users: [{user: u, password: p, permissions: {subscribe: {deny: "$SRV.STATS.leaf"}}}] }
-			no_auth_user: u`: "$SRV.STATS.leaf",
+		denied("subscribe", "leaf.segment.>"):         "leaf.segment.>",
+		denied("subscribe", "$SRV.STATS.leaf"):        "$SRV.STATS.leaf",
+		denied("subscribe", "leaf.internal.presence"): "must hear each other",
+		denied("publish", "leaf.internal.presence"):   "must hear each other",
+		denied("subscribe", "leaf.internal.record"):   "must hear each other",
 		`authorization { users: [{user: u, password: p, permissions: {publish: ["leaf.>", "$SRV.>", "$JS.>", "$KV.>"]}}] }
 			no_auth_user: u`: "allow_responses",
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
-			r, ready := begin(t, natskit.StartWith(t, configured(t, config)), "n", memory(t, "order"), nil)
+			r, ready := begin(t, natskit.StartWith(t, configured(t, config)), "n", memory(t, "order"), func(c *generator.Config) {
+				join := c.Join
+				c.Join = func(ctx context.Context, may func(context.Context) error) (generator.Identity, error) {
+					if says == "must hear each other" {
+						t.Error("it joins")
+					}
+					return join(ctx, may)
+				}
+			})
 			select {
 			case err := <-r.done:
 				refused := errors.Is(err, nats.ErrMaxSubscriptionsExceeded) || errors.Is(err, nats.ErrPermissionViolation)
