@@ -36,6 +36,8 @@ func TestMutations(t *testing.T) {
 		{"a reading ends where a replica has no more", "TestReadingFromAReplicaThatLags", mutate.Edit{
 			"../internal/stream/read.go", "if about.Sequence.Stream >= last.Sequence && (!newest || about.NumPending == 0) {",
 			"if about.NumPending == 0 {"}},
+		{"a reading without a stream fails", "TestNothingToRead", mutate.Edit{
+			"../internal/stream/read.go", "	case errors.Is(err, jetstream.ErrStreamNotFound):\n		return nil, nil\n", ""}},
 		{"an ID older than the stream was lost, for certain", "TestTraceTag", mutate.Edit{"trace.go",
 			"case older:", "case false:"}},
 		{"a time after a release counts as held", "TestTraceWorker", mutate.Edit{"worker.go",

@@ -20,6 +20,11 @@ func TestMutations(t *testing.T) {
 	}{
 		{"two events of a key are under way", "TestRetriesKeepTheOrder", []edit{{"outbox.go",
 			"if keys[key] || len(batch)", "if len(batch)"}}},
+		{"an event that is too large holds up all others", "TestEventsWait", []edit{{"outbox.go",
+			"ok && api.ErrorCode == codeTooLarge:", "ok && api.ErrorCode == 0:"}}},
+		{"a stop loses what it interrupts", "TestFlushKeepsTheOrder", []edit{{"outbox.go", "p.flush(left)", "p.flush(nil)"}}},
+		{"alerts find no room in the queue", "TestQueueIsBounded", []edit{{"outbox.go",
+			"!isAlert && len(p.queue) >= infoQueue {", "false {"}, {"outbox.go", "	isAlert := strings", "	_ = strings"}}},
 		{"work that need not hurry floods the queue of events", "TestManyEvents", []edit{{"outbox.go",
 			"for len(p.queue) > pacedQueue && ", "for false && "}}},
 		{"no tag is loaded ahead while the stream is away", "TestPaceWithoutStream", []edit{{"outbox.go",

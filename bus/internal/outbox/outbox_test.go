@@ -57,79 +57,46 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// Events wait while the stream is away, arrive in order, and those that are
-// left at the end are handed over before run returns.
+// Events wait while the stream is away, and arrive in order. One that it will never accept does not hold up the others.
 func TestEventsWait(t *testing.T) {
 	t.Parallel()
-	log := testkit.Quiet
-	s := natskit.StartWith(t, embedded.Config{Log: log})
-	nc := natskit.Connect(t, s)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(natskit.Connect(t, natskit.StartWith(t, embedded.Config{Log: testkit.Quiet})))
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	tries := 0
+	tries, opened := 0, make(chan jetstream.Stream, 1)
 	p := New(js, func(ctx context.Context) error {
 		if tries++; tries < 3 {
 			return errors.New("away")
 		}
-		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: events.Stream, Subjects: []string{events.Subjects}, MaxMsgSize: 1000})
+		s, err := js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: events.Stream, Subjects: []string{events.Subjects}, MaxMsgSize: 1000}) // an operator's limit
+		select {
+		case opened <- s:
+		default: // not the first time
+		}
 		return err
-	}, log)
-	// An operator's limit: this one must not hold up the others.
+	}, testkit.Quiet)
 	p.Publish(NewEvent("tag.updated", "t", "n", map[string]string{"text": strings.Repeat("x", 1000)}))
 	const most = 50
 	for i := range most {
 		p.Publish(event(wire.Info, i))
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); p.Run(ctx) }()
-
-	got := make(chan events.Event, 2*most)
-	follow, stop := context.WithTimeout(context.Background(), 20*time.Second)
-	defer stop()
-	for follow.Err() == nil {
-		if _, err := js.Stream(follow, events.Stream); err == nil {
-			break
-		}
-	}
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
-		for e, err := range events.Follow(follow, js, events.Since(time.Now().Add(-time.Hour))) {
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			got <- e
-		}
-	}()
-	expect := func(n int) {
-		t.Helper()
-		select {
-		case e := <-got:
-			if want := `{"n":` + strconv.Itoa(n) + `}`; string(e.Data) != want {
-				t.Fatalf("got %s, want %s", e.Data, want)
-			}
-		case <-follow.Done():
-			t.Fatalf("event %d did not come", n)
-		}
-	}
+	defer start(p)()
+	stream := <-opened
+	testkit.Eventually(t, "all are in the stream", func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Msgs == most
+	})
 	for i := range most {
-		expect(i)
+		msg, err := stream.GetMsg(t.Context(), uint64(i+1))
+		if want := `{"n":` + strconv.Itoa(i) + `}`; err != nil || string(msg.Data) != want {
+			t.Errorf("got %s, %v; want %s", msg.Data, err, want)
+		}
 	}
-	cancel()
-	for i := range most {
-		p.Publish(event(wire.Info, i)) // some of them after the end has begun
+	if dropped := p.Dropped(); dropped != 1 {
+		t.Errorf("%d events were dropped, want the large one", dropped)
 	}
-	<-done
-	for len(p.queue) > 0 {
-		<-p.queue // published after run had ended
-	}
-	stop()
-	<-followed
 }
 
 // taking is a JetStream that notes what is published, and fails when a test says so.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/embedded"
@@ -97,58 +96,6 @@ func TestReadingEnds(t *testing.T) {
 				t.Errorf("%d events were read, and then: %v", n, err)
 			}
 		})
-	}
-}
-
-// A connection that breaks while it reads goes on where it was. The consumer does not stay.
-func TestReadingSurvivesAReconnect(t *testing.T) {
-	t.Parallel()
-	f := newFilled(t)
-	nc := natskit.Connect(t, f.s, nats.ReconnectWait(1), nats.MaxReconnects(-1))
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	next := uint64(1)
-	read := func(_ jetstream.Msg, sequence, _ uint64) {
-		if sequence != next {
-			t.Errorf("message %d, want %d", sequence, next)
-		}
-		if next++; next%2000 == 0 {
-			if err := nc.ForceReconnect(); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	err = Read(testkit.Context(t), js, events.Stream, events.Subjects, jetstream.DeliverAllPolicy, read)
-	if err != nil || next != manyEvents+1 {
-		t.Errorf("%d of %d were read: %v", next-1, manyEvents, err)
-	}
-	testkit.Eventually(t, "no consumer to be left", func() bool {
-		info, err := f.stream.Info(t.Context())
-		return err == nil && info.State.Consumers == 0
-	})
-}
-
-// A stream that evicts old events, and gets new ones, while it is read: the reading has what is left of what there was,
-// and ends.
-func TestReadingWhileTheStreamEvicts(t *testing.T) {
-	t.Parallel()
-	f := newFilled(t)
-	cfg := f.stream.CachedInfo().Config
-	cfg.MaxMsgs, cfg.Discard = manyEvents, jetstream.DiscardOld
-	if _, err := f.js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
-	n, err := readAll(testkit.Context(t), f.js, func() {
-		f.publish(t, manyEvents-500)
-		testkit.Eventually(t, "the stream to evict", func() bool {
-			info, err := f.stream.Info(t.Context())
-			return err == nil && info.State.FirstSeq == manyEvents-500+1
-		})
-	})
-	if err != nil || n == 0 || n >= manyEvents {
-		t.Errorf("%d of %d were read: %v", n, manyEvents, err)
 	}
 }
 
