@@ -2,6 +2,7 @@ package generator_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,7 +17,6 @@ import (
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/snowflake"
-	"github.com/leafbus/leafbus/snowflake/snowflaketest"
 )
 
 // flake asks for one snowflake, which must come, and takes it apart.
