@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -97,25 +96,6 @@ func TestBadTag(t *testing.T) {
 	goleak.VerifyNone(t)
 }
 
-// The very first request after the start is answered, whatever it asks for.
-func TestReadyWhenOpen(t *testing.T) {
-	t.Parallel()
-	for range 5 {
-		g := bustest.Start(t, "order", "coupon:5000")
-		for _, subject := range []string{"leaf.snowflake", "leaf.segment.coupon", "leaf.segment.order"} {
-			msg, err := g.Conn().Request(subject, nil, testkit.Patience)
-			if err != nil || msg.Header.Get("Nats-Service-Error") != "" {
-				t.Fatalf("%s: %v, %+v", subject, err, msg)
-			}
-		}
-		for tag, step := range map[string]int64{"order": 1000, "coupon": 5000} {
-			if r, err := admin.NewClient(g.Conn()).Tag(t.Context(), tag); err != nil || r.Step != step {
-				t.Errorf("%s is %+v (%v), want step %d", tag, r, err, step)
-			}
-		}
-	}
-}
-
 // A stopped generator answers nobody. Callers wait for its restart, which repeats no ID and takes no other worker. Kits
 // are apart.
 func TestStop(t *testing.T) {
@@ -171,39 +151,4 @@ func TestStop(t *testing.T) {
 	if ids, err := bus.NewClient(nc).Take(t.Context(), "order", 10); err != nil || ids[0].First <= last["order"] {
 		t.Errorf("%v, %v after %d", ids, err, last["order"])
 	}
-}
-
-func TestAtOnce(t *testing.T) {
-	t.Parallel()
-	g, err := bustest.Open("order")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	var callers, all sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := g.Client().Take(ctx, "order", 1); err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-		all.Go(func() {
-			if err := errors.Join(g.Stop(), g.Restart()); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	cancel()
-	callers.Wait()
-	for range 4 {
-		all.Go(func() {
-			if err := g.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
 }

@@ -2,17 +2,14 @@ package bustest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nats.go/micro"
 
 	"github.com/leafbus/leafbus/allocator"
-	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/bus/installation"
 	"github.com/leafbus/leafbus/bus/kvstore"
@@ -50,7 +47,7 @@ func (r *run) stop() error {
 func (g *Generator) start() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &run{cancel: cancel, done: make(chan struct{})}
-	ready := make(chan *nats.Conn, 1)
+	ready := make(chan *generator.Generator, 1)
 	go func() {
 		defer close(r.done)
 		r.err = g.serve(ctx, ready)
@@ -64,8 +61,8 @@ func (g *Generator) start() error {
 }
 
 // serve runs the generator until the context is done, and closes what it opened. It is wired as leaf
-// serve is. ready gets the generator's connection when requests are answered.
-func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err error) {
+// serve is. ready gets the generator when requests are answered.
+func (g *Generator) serve(ctx context.Context, ready chan<- *generator.Generator) (err error) {
 	dir, err := installation.OpenFolder(g.dir, node)
 	if err != nil {
 		return err
@@ -82,6 +79,7 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 		return err
 	}
 	layout := snowflake.DefaultLayout()
+	var made *generator.Generator
 	config, err := installation.Config{
 		State: kvstore.Config{JS: js, Log: g.log}, EventsMaxBytes: eventsMaxBytes, Server: g.server, Folder: dir,
 	}.Generator(generator.Config{
@@ -89,67 +87,37 @@ func (g *Generator) serve(ctx context.Context, ready chan<- *nats.Conn) (err err
 		Tags:         g.tags,
 		MaxBatch:     allocator.DefaultMaxBatch,
 		DrainTimeout: drainTimeout,
-		Ready:        func() { ready <- nc },
+		Ready:        func() { ready <- made },
 	})
 	if err != nil {
 		return err
 	}
-	return generator.New(config).Run(ctx)
+	made = generator.New(config)
+	return made.Run(ctx)
 }
 
 // await waits until the generator has its tags and a worker. If these take long
 // it answers requests before, with errors.
-func (r *run) await(ready <-chan *nats.Conn) error {
-	late, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	why := errors.New("it answers no requests")
+func (r *run) await(ready <-chan *generator.Generator) error {
+	late := time.After(startTimeout)
 	look := time.NewTicker(startLook)
 	defer look.Stop()
-	for nc := (*nats.Conn)(nil); ; {
+	var made *generator.Generator
+	for {
 		select {
-		case nc = <-ready:
+		case made = <-ready:
 		case <-look.C:
 		case <-r.done:
 			return fmt.Errorf("the generator ended before it was ready: %w", r.err)
-		case <-late.Done():
-			return fmt.Errorf("the generator is not ready after %v, its log may say more: %w", startTimeout, why)
+		case <-late:
+			lacks := "it answers no requests"
+			if made != nil {
+				lacks = fmt.Sprintf("it lacks %v", made.Readiness().Reasons)
+			}
+			return fmt.Errorf("the generator is not ready after %v, its log may say more: %s", startTimeout, lacks)
 		}
-		if nc == nil {
-			continue
-		}
-		if why = missing(late, nc); why == nil {
+		if made != nil && made.Readiness().Ready {
 			return nil
 		}
 	}
-}
-
-// missing says what the generator lacks; nil: nothing. It asks as monitors do,
-// because a request for an ID would use one up.
-func missing(ctx context.Context, nc *nats.Conn) error {
-	subject, err := micro.ControlSubject(micro.StatsVerb, "leaf", "")
-	if err != nil {
-		return err
-	}
-	msg, err := nc.RequestWithContext(ctx, subject, nil)
-	if err != nil {
-		return err
-	}
-	var stats micro.Stats
-	if err := json.Unmarshal(msg.Data, &stats); err != nil {
-		return err
-	}
-	for _, e := range stats.Endpoints {
-		var s admin.State
-		if len(e.Data) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(e.Data, &s); err != nil {
-			return err
-		}
-		if !s.Ready {
-			return fmt.Errorf("it lacks %v", s.Reasons)
-		}
-		return nil
-	}
-	return errors.New("it does not report its state")
 }
