@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -11,45 +10,6 @@ import (
 	"github.com/leafbus/leafbus/bus"
 	"github.com/leafbus/leafbus/bus/admin"
 )
-
-func TestTakenIsRead(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("1", 100_000)
-	for _, c := range []struct{ name, text, tag, want, err string }{
-		{"as leaf get prints", "1-10\n11\n20-30\n", "order", "order [1-11 20-30]", ""},
-		{"all IDs", "1-9223372036854775807\n", "order", "order [1-9223372036854775807]", ""},
-		{"no tag", "a 1-2\n3-4\n", "", "", "line 2: it names no tag"},
-		{"a comment", "a 1-2\n\n# mine\n", "", "", `line 3: "mine" is no range`},
-		{"a bad tag", "a* 1-2\n", "", "", "line 1: "},
-		{"too large", "1-9223372036854775808\n", "order", "", "line 1: "},
-		{"three words", "a 1-2 3\n", "order", "", `line 1: "a 1-2 3" is no range`},
-		{"a long line", "1-2\n" + long + "\n", "order", "", "line 2: bufio.Scanner: token too long"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var taken Taken
-			err := taken.Read(strings.NewReader(c.text), c.tag)
-			if c.err != "" {
-				if err == nil || !strings.HasPrefix(err.Error(), c.err) || len(err.Error()) > 300 {
-					t.Errorf("error %v, want %s", err, c.err)
-				}
-				return
-			}
-			if err != nil || taken.text() != c.want {
-				t.Errorf("%q, %v; want %q", taken.text(), err, c.want)
-			}
-		})
-	}
-}
-
-// text is what was taken.
-func (t *Taken) text() string {
-	var all []string
-	for _, tag := range t.names() {
-		runs, _, _ := t.of(tag).Finish()
-		all = append(all, fmt.Sprintf("%s %v", tag, runs))
-	}
-	return strings.Join(all, " ")
-}
 
 // What was taken is compared with the claims of its tags, whichever tags are audited.
 func TestTakenIsCompared(t *testing.T) {

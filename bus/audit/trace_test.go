@@ -8,6 +8,7 @@ import (
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus"
+	"github.com/leafbus/leafbus/bus/idspace"
 )
 
 // Each outcome of a trace, with who claimed the ID and what the message says.
@@ -30,6 +31,10 @@ func TestTraceTag(t *testing.T) {
 	e.claimed("behind", 6, nil)
 	e.refill("without", "a", 1, 10, 9)
 	e.records["broken"] = Record{Problem: "garbage"}
+	// Of a strict tag only the last claim is recorded. An event of it is forged.
+	e.refill("invoice", "f", 1, 10, 2)
+	e.records["invoice"] = Record{Order: idspace.OrderStrict, End: 101,
+		Last: &allocator.Claim{First: 91, Last: 100, Node: "a", Time: eventTime(1)}}
 	<-e.js.PublishAsyncComplete()
 	for _, c := range []struct {
 		tag     string
@@ -51,6 +56,10 @@ func TestTraceTag(t *testing.T) {
 		{"behind", 6, Claimed, "a 1-10", "by its record all claims end below 6: `leaf audit behind`"},
 		{"without", 5, Claimed, "a 1-10", "all claims end below 1: `leaf audit without`"},
 		{"broken", 5, Claimed, "a 1-10", "claimed by a"},
+		{"invoice", 100, Claimed, "a 91-100 record", "claimed by a"},
+		{"invoice", 90, NotRecorded, "", "Claims of a strict tag are not kept one by one"},
+		{"invoice", 101, NotClaimed, "", "invoice is claimed below 101"},
+		{"invoice", 5, Claimed, "f 1-10", "claimed by f"},
 	} {
 		got, err := TraceTag(t.Context(), e.source(), c.tag, c.id)
 		if err != nil {

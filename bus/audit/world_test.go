@@ -23,7 +23,7 @@ type evidence struct {
 	t       *testing.T
 	js      jetstream.JetStream
 	records map[string]Record
-	onRead  func() // before the records are read
+	onRead  func() // after the records were read
 }
 
 func newEvidence(t *testing.T) *evidence {
@@ -40,7 +40,7 @@ func newEvidence(t *testing.T) *evidence {
 
 func (e *evidence) source() Source {
 	return Source{JS: e.js, lag: 1, Records: func(_ context.Context, tag string, f func(Record)) error {
-		e.onRead()
+		defer e.onRead()
 		for name, r := range e.records {
 			if r.Tag = name; tag == "" || tag == name {
 				f(r)

@@ -228,22 +228,6 @@ func TestCallerThatHasGone(t *testing.T) {
 	t.Errorf("answered %d %q", w.Code, w.Body)
 }
 
-func TestDecode(t *testing.T) {
-	t.Parallel()
-	g := &fakeGenerator{}
-	s := serve(t, g)
-	local := time.UnixMilli(1567733700834).Format("2006-01-02 15:04:05.000")
-	want := `{"workerId":"39","sequenceId":"3448","timestamp":"1567733700834(` + local + `)"}`
-	if w := get(s, "/decodeSnowflakeId?snowflakeId=1"); w.Code != 200 || w.Body.String() != want {
-		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
-	}
-	g.err = &bus.Error{Code: 400, Reason: bus.BadRequest, Message: `<"a"> is no snowflake`}
-	want = `{"errorMsg":"<\"a\"> is no snowflake"}`
-	if w := get(s, "/decodeSnowflakeId?snowflakeId=a"); w.Code != 200 || w.Body.String() != want {
-		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
-	}
-}
-
 func TestPrefersJSON(t *testing.T) {
 	t.Parallel()
 	for accept, want := range map[string]bool{

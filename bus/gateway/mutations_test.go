@@ -47,6 +47,9 @@ var mutations = []mutation{
 	{name: "a strict tag's answer does not say so", by: "TestOrderOfIDs", edits: []edit{{"ids.go",
 		"s.cfg.Generator.Order(tag) == allocator.Strict {", "s.cfg.Generator.Order(tag) != allocator.Strict {"}}},
 
+	{name: "JSON is preferred to what a client names before it", by: "TestPrefersJSON", edits: []edit{{"ids.go",
+		"(plain < 0 || json < plain)", "(plain < 0 || json != plain)"}}},
+
 	// The count.
 	{name: "of two counts the first is taken", by: "TestBadRequests", edits: []edit{{"ids.go",
 		"	if len(counts) > 1 {", "	if len(counts) > 2 {"}}},
@@ -95,10 +98,14 @@ var mutations = []mutation{
 		"	if s.rights(r) != operator {", "	if s.rights(r) == none {"}}},
 	{name: "a page of another site may take IDs", by: "TestOtherSites", edits: []edit{{"admit.go",
 		"return len(site) > 0 && site[0] != \"same-origin\"", "return len(site) > 1 && site[0] != \"same-origin\""}}},
+	{name: "a page of another site may show this one", by: "TestHeadersOfPages", edits: []edit{{"server.go",
+		"	h.Set(\"X-Frame-Options\", \"DENY\")\n", ""}}},
 	{name: "a page may point its own name here", by: "TestHost", edits: []edit{{"admit.go",
 		"host == \"localhost\" || strings.HasSuffix", "strings.Contains(host, \"localhost\") || strings.HasSuffix"}}},
 
 	// What operators see.
+	{name: "a process that only a restart helps is healthy", by: "TestHealthz", edits: []edit{{"server.go",
+		"	if s.cfg.Dead() != nil {", "	if false {"}}},
 	{name: "a failure counts as the caller's mistake", by: "TestMetrics", edits: []edit{{"metrics.go",
 		"	return \"failed\"\n", "	return \"refused\"\n"}}},
 	{name: "IDs that a peer reserves count twice", by: "TestMetricsOfStrictTags", edits: []edit{{"metrics.go",
@@ -119,6 +126,13 @@ var mutations = []mutation{
 		"netutil.LimitListener(s.cfg.Listener, s.conns)", "netutil.LimitListener(s.cfg.Listener, 1<<16)"}}},
 	{name: "a caller may take any time for its request", by: "TestSlowCallersAreCutOff", edits: []edit{{"server.go",
 		", server.ReadTimeout = maxHeader, 5*time.Second, 10*time.Second", " = maxHeader, 5*time.Second"}}},
+	{name: "a header of any size is read", by: "TestSizeOfHeader", edits: []edit{{"server.go",
+		"server.MaxHeaderBytes, server.ReadHeaderTimeout, server.ReadTimeout = maxHeader, 5*time.Second",
+		"server.MaxHeaderBytes, server.ReadHeaderTimeout, server.ReadTimeout = 100*maxHeader, 5*time.Second"}}},
+	{name: "each viewer asks all generators", by: "TestSharedAnswers", edits: []edit{{"cache.go",
+		"ok && time.Now().Before(known.until)", "ok && time.Now().After(known.until)"}}},
+	{name: "a stop leaves connections open", by: "TestStopInTheEnd", edits: []edit{{"server.go",
+		"		_ = s.server.Close()\n	}\n	<-failed", "	}\n	<-failed"}}},
 	{name: "a stop drops the requests under way", by: "TestStop", edits: []edit{{"server.go",
 		"if err := s.server.Shutdown(late); err != nil {", "if err := s.server.Close(); err != nil || late.Err() != nil {"}}},
 }

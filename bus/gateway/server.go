@@ -74,14 +74,13 @@ type Server struct {
 	server *http.Server
 	pages  http.Handler // all paths except those of IDs
 
-	conns    int           // maxConns, but for tests
-	refusing time.Duration // refusing, but for tests
+	conns int // maxConns, but for tests
 }
 
 // New returns a server. Call Run.
 func New(cfg Config) *Server {
 	addr := cfg.Listener.Addr()
-	s := &Server{cfg: cfg, addr: addr.String(), conns: maxConns, refusing: refusing}
+	s := &Server{cfg: cfg, addr: addr.String(), conns: maxConns}
 	s.server = &http.Server{Handler: s, TLSConfig: cfg.TLS, ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn)}
 	Bound(s.server)
 	if tcp, ok := addr.(*net.TCPAddr); ok {
@@ -130,7 +129,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	late, stop := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout+s.refusing)
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.DrainTimeout+refusing)
 	defer stop()
 	if err := s.server.Shutdown(late); err != nil {
 		s.cfg.Log.Warn("requests over HTTP are aborted", "error", err)

@@ -11,43 +11,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/bus"
-	"github.com/leafbus/leafbus/internal/wire"
 )
-
-// IDs are strings, because JavaScript rounds numbers above 2^53.
-func TestV1(t *testing.T) {
-	t.Parallel()
-	g := &fakeGenerator{initialised: true, gap: true, strict: "invoice", next: 1 << 53}
-	s := serve(t, g)
-	for _, c := range []struct{ method, path, body string }{
-		{"GET", "segments/order", `{"count":1,"ranges":[{"first":"9007199254740993","last":"9007199254740993"}]}`},
-		{"POST", "segments/order", `{"count":1,"ranges":[{"first":"9007199254740994","last":"9007199254740994"}]}`},
-		{"GET", "segments/order?count=1", `{"count":1,"ranges":[{"first":"9007199254740995","last":"9007199254740995"}]}`},
-		{"GET", "segments/order?count=2", `{"count":2,"ranges":[{"first":"9007199254740996","last":"9007199254740996"},` +
-			`{"first":"9007199254740998","last":"9007199254740998"}]}`},
-		{"POST", "snowflakes?count=1", `{"count":1,"ranges":[{"first":"9007199254740999","last":"9007199254740999"}]}`},
-		{"GET", "snowflakes", `{"count":1,"ranges":[{"first":"9007199254741000","last":"9007199254741000"}]}`},
-		{"GET", "segments/invoice", `{"count":1,"ranges":[{"first":"9007199254741001","last":"9007199254741001"}]}`},
-	} {
-		w := get(s, "/v1/"+c.path, method(c.method), header("Accept", "text/plain")) // what it answers is JSON
-		h := w.Header()
-		if w.Code != 200 || w.Body.String() != c.body || h.Get("Content-Type") != "application/json" ||
-			h.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s %s: %d %v %s, want %s", c.method, c.path, w.Code, h, w.Body, c.body)
-		}
-		if strict := strings.HasSuffix(c.path, "invoice"); strict != (h.Get(wire.HeaderOrder) == "strict") {
-			t.Errorf("%s %s: %v", c.method, c.path, h)
-		}
-	}
-	for path, tag := range map[string]string{
-		"a/b.c": "a/b.c", "a%2Fb": "a/b", "a//b": "a//b", "order/": "order/", "../x": "../x",
-	} {
-		g.taken = nil
-		if w := get(s, segmentsPath+path); w.Code != 200 || len(g.taken) != 1 || g.taken[0] != tag {
-			t.Errorf("%s: %d, asked for %q, want %q", path, w.Code, g.taken, tag)
-		}
-	}
-}
 
 // checkProblem fails the test if an answer is not an error as RFC 9457 has it.
 func checkProblem(t *testing.T, path string, w *httptest.ResponseRecorder, want problem) {
