@@ -23,7 +23,7 @@ SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}'
 FUZZ         = bus/idspace:FuzzCheckTag internal/wire:FuzzParseRequest internal/wire:FuzzParseReply bus/events:FuzzParse bus/gateway:FuzzParseCount bus/gateway:FuzzV1 \
                allocator:FuzzParseMark allocator:FuzzAccept bus/kvstore:FuzzTagRecord \
                bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeMaster bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain \
-               snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
+               snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile
 
 .PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations release release-check chart clean

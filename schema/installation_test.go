@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -23,36 +22,6 @@ func claimed(tb testing.TB, dsn string, log io.Writer) (s *Database, id string) 
 		tb.Fatal(err)
 	}
 	return s, id
-}
-
-// TestClaimTogether opens one empty database from many stores at once: it belongs to the first, and
-// all get that error.
-func TestClaimTogether(t *testing.T) {
-	t.Parallel()
-	dsn := kit.NewDatabase(t)
-	stores, owners := make([]*Database, 8), make([]string, 8)
-	ctx := within(t)
-	var together sync.WaitGroup
-	for i := range stores {
-		stores[i] = prepare(t, dsn, io.Discard)
-		together.Go(func() {
-			of, id, err := stores[i].Claim(ctx, "installation-"+string(rune('a'+i)), true)
-			if err != nil {
-				t.Errorf("Claim: %v", err)
-			}
-			owners[i] = of + " " + id
-		})
-	}
-	together.Wait()
-	have := ask[string](t, dsn, "SELECT CONCAT(id, ' ', store) FROM leaf_installation")
-	for _, o := range owners {
-		if o != have || !strings.HasPrefix(o, "installation-") || strings.HasSuffix(o, " ") {
-			t.Errorf("a store was told %q; the database has %q", o, have)
-		}
-	}
-	if of, id, err := stores[0].Claim(ctx, "late", true); err != nil || of+" "+id != have {
-		t.Errorf("Claim again: %q, %q, %v", of, id, err)
-	}
 }
 
 // TestClaimBetween has another installation claim the database just before our row is written.

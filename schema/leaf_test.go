@@ -27,9 +27,6 @@ func leafTable(description, collation string) string {
 		") ENGINE=InnoDB DEFAULT CHARSET=" + charset + " COLLATE=" + collation
 }
 
-// collations are the usual ones of tables that are there.
-var collations = []string{"utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_bin", "utf8mb3_general_ci", "latin1_swedish_ci", "latin1_bin"}
-
 // leafDatabase is a new database with Leaf's table.
 func leafDatabase(tb testing.TB, description, collation string) (dsn string) {
 	tb.Helper()
@@ -73,47 +70,6 @@ func answers(tb testing.TB, dsn, query string) string {
 		fmt.Fprintln(&text, row)
 	}
 	return text.String()
-}
-
-// TestLeafTable uses a table that Leaf has made and used.
-func TestLeafTable(t *testing.T) {
-	t.Parallel()
-	for i, collation := range collations {
-		description := []string{"description", "desc", ""}[i%3]
-		t.Run(collation+" "+description, func(t *testing.T) {
-			t.Parallel()
-			dsn := leafDatabase(t, description, collation)
-			execute(t, dsn,
-				"INSERT INTO leaf_alloc (biz_tag, max_id, step, update_time) VALUES"+
-					" ('leaf-segment-test', 1, 2000, '2019-06-01 12:00:00'), ('order', 7340123, 2000, '2019-06-01 12:00:00'),"+
-					" ('two words', 5, 10, '2019-06-01 12:00:00')")
-			if description != "" {
-				execute(t, dsn, "UPDATE leaf_alloc SET `"+description+"` = 'Test leaf Segment Mode', update_time = update_time WHERE biz_tag = 'order'")
-			}
-			before := snapshot(t, dsn, "leaf_alloc")
-			s := newDatabase(t, dsn)
-			if created, err := s.Migrate(within(t)); err != nil || len(created) > 0 {
-				t.Errorf("Migrate of what is there: %v, %v", created, err)
-			}
-			if after := snapshot(t, dsn, "leaf_alloc"); after != before {
-				t.Errorf("Open changed the table:\n%s\nwas:\n%s", after, before)
-			}
-
-			text := ""
-			if description != "" {
-				text = "Test leaf Segment Mode"
-			}
-			wantRow(t, s, allocator.Row{Name: "order", MaxID: 7340123, Step: 2000, Description: text})
-			for tag, first := range map[string]int64{"leaf-segment-test": 1, "order": 7340123} {
-				if r := advance(t, s, tag, 1, 1); r.First != first || r.Last != first+1999 {
-					t.Errorf("%s continues with %v, want %d", tag, r, first)
-				}
-			}
-			if tags, unfit := served(t, s); tags != 2 || len(unfit) != 1 || !strings.Contains(unfit[0], "two words") {
-				t.Errorf("Rows: %d, %v", tags, unfit)
-			}
-		})
-	}
 }
 
 // TestConformance runs the suite over our table, and over Leaf's under another name.

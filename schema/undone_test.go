@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/allocator/allocatortest"
 	"github.com/leafbus/leafbus/internal/testkit"
@@ -218,21 +216,5 @@ func TestBroken(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestUndone knows the errors after which nothing has happened, and no others.
-func TestUndone(t *testing.T) {
-	for n, want := range map[uint16]bool{
-		1213: true, 1205: true, 1020: true, 3101: true,
-		1062: false, 1290: false, 2013: false, 1105: false, 1317: false, 1180: false,
-	} {
-		err := fmt.Errorf("bun: %w", &mysql.MySQLError{Number: n})
-		if undone(err) != want {
-			t.Errorf("undone(%v) = %v", err, !want)
-		}
-	}
-	if undone(mysql.ErrInvalidConn) || undone(nil) {
-		t.Errorf("a connection that broke leaves nothing undone for sure")
 	}
 }

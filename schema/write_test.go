@@ -1,7 +1,6 @@
 package schema
 
 import (
-	"bytes"
 	"strings"
 	"sync"
 	"testing"
@@ -126,24 +125,6 @@ func TestRemoveBetween(t *testing.T) {
 			return
 		}
 	}
-}
-
-// TestRemoveWhole does both or nothing: the row is never gone without a mark.
-func TestRemoveWhole(t *testing.T) {
-	t.Parallel()
-	dsn := kit.NewDatabase(t)
-	p, slow := through(t, dsn)
-	s := newDatabase(t, slow)
-	insert(t, s, "order", 500, 10)
-	p.OnRequest(func(data []byte) kit.Action {
-		if bytes.Contains(data, []byte("DELETE")) {
-			return kit.CutBefore
-		}
-		return kit.Forward
-	})
-	wantError(t, "Remove", s.Remove(within(t), "order", 1, allocator.KindTrend), allocator.ErrUnavailable)
-	p.OnRequest(nil)
-	wantRow(t, s, allocator.Row{Name: "order", MaxID: 500, Step: 10})
 }
 
 // TestNamesOfOthers asks for names that the collation takes for those of other rows.
