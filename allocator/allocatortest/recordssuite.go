@@ -18,7 +18,7 @@ type RecordsBackend struct {
 	Damage  func(tb testing.TB, tag string) // the record becomes one that cannot have been written here
 	Remove  func(tb testing.TB, tag string) // as kv.Delete does: the record becomes a marker
 	Newer   func(tb testing.TB, tag string) // the record becomes one of a newer version
-	Restart func(tb testing.TB)             // ends all connections for a moment; nil: there are none
+	Restart func(tb testing.TB)             // ends all connections for a moment
 
 	// Save returns a function that sets all records back to what they are now, as a restore of a backup does; nil:
 	// nothing can.
