@@ -25,22 +25,12 @@ type RecordsBackend struct {
 	Save func(tb testing.TB) (restore func())
 }
 
-// RecordsCase is one test of the suite for records.
-type RecordsCase struct {
-	Name string
-	Run  func(tb testing.TB, b RecordsBackend)
-}
-
 // RunRecords runs the suite for records. Each case gets its backend from a call of open.
 func RunRecords(t *testing.T, open func(tb testing.TB) RecordsBackend) {
-	for _, c := range RecordsCases() {
-		t.Run(c.Name, func(t *testing.T) { c.Run(t, open(t)) })
-	}
-}
-
-// RecordsCases returns the suite for records.
-func RecordsCases() []RecordsCase {
-	return []RecordsCase{
+	for _, c := range []struct {
+		name string
+		run  func(tb testing.TB, b RecordsBackend)
+	}{
 		{"FirstWrite", recordFirstWrite},
 		{"OtherRevision", recordOtherRevision},
 		{"Fields", recordFields},
@@ -55,6 +45,8 @@ func RecordsCases() []RecordsCase {
 		{"Restart", recordRestart},
 		{"Restored", recordRestored},
 		{"ContextDone", recordContextDone},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
 	}
 }
 
