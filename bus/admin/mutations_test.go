@@ -23,6 +23,12 @@ func TestMutations(t *testing.T) {
 			"!ok || refused.Reason != bus.Draining {", "!ok || refused == nil {"}},
 		{"answers that are lost with the connection are not missed", "TestRequestsEndWithTheConnection", mutate.Edit{
 			"../../internal/wire/ask.go", "|| a.nc.Stats().Reconnects != a.reconnects", ""}},
+		{"a call without a deadline has none", "TestCallsWithoutDeadline", mutate.Edit{"../../internal/wire/ask.go",
+			"ok || timeout <= 0 {", "ok || timeout > 0 {"}},
+		{"an older report about a lost node counts", "TestLostNodes", mutate.Edit{"state.go",
+			"l.SilentMS < known.SilentMS", "l.SilentMS > known.SilentMS"}},
+		{"an error does not say that there is no generator", "TestRequestsThatReachNobody", mutate.Edit{
+			"../../internal/wire/ask.go", "return nil, NoResponders(request.Subject)", "return nil, err"}},
 		{"a denial is hidden", "TestClientWithoutPermission", mutate.Edit{"../../internal/wire/ask.go",
 			"Reply), published)", "Reply), cmp.Or(nil, published, nil))\n		err = nil"}},
 	} {
