@@ -109,6 +109,8 @@ func TestMutations(t *testing.T) {
 			"			_ = second.ForceReconnect()\n", ""}},
 		{"hedges of slow answers cost nothing", "TestHedgesHaveABudget", mutate.Edit{"budget.go",
 			"b.tokens = max(b.tokens-hedges*tokensForHedge, -mostDebt)", "_ = hedges"}},
+		{"calls earn no hedges for silent generators", "TestFrozenGenerator", mutate.Edit{"budget.go",
+			"(b.calls+b.before)/hedgedCalls+freeHedges {", "freeHedges {"}},
 		{"hedges of silent generators cost something", "TestWhatHedgesCost", mutate.Edit{"budget.go",
 			"silence = time.Second", "silence = time.Hour"}},
 		{"a hedge goes over the same connection", "TestFrozenServer", mutate.Edit{"exchange.go",
