@@ -12,7 +12,7 @@ func TestServeRefuses(t *testing.T) {
 	cleanEnv(t)
 	for _, args := range []string{
 		"--max-batch 0", "--epoch 99999999999999", "--worker-reserve 999ms", "--worker-grace 0s", "--max-clock-skew 0s",
-		"--max-clock-back 2s", "--max-batch 1000000001", "--max-waiting 0", "--max-step 0", "--max-wait 0s", "--max-wait 2m", "--drain-timeout -1s", "--drain-timeout 1300000h",
+		"--max-clock-back 2s", "--max-batch 1000000001", "--max-waiting 0", "--max-step 0", "--max-wait 0s", "--max-wait 2m", "--drain-timeout -1s", "--check --drain-timeout 1300000h",
 		"--replicas -1", "--replicas 6", "--epoch -1", "--events-max-bytes 0", "--events-max-age 59m", "--events-max-age 876001h",
 		"--events-max-age 30d", "--worker-bits 0", "--sequence-bits 0", "--id-bits 64", "--time-unit 5ms",
 		"--worker-reserve 8761h", "--worker-grace 8761h", "--tag-refresh 25h", "--mysql u:p@tcp(127.0.0.1:1)/",

@@ -4,7 +4,28 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 )
+
+// A stop that hangs, as on a disk that does not answer, ends the process. One that ends in time does not.
+func TestStopThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		over := 0
+		endAnyway(ctx, time.Minute, func() { over++ })
+		ended := endAnyway(ctx, time.Minute, func() { t.Error("the process ends although its stop is over") })
+		time.Sleep(time.Hour) // while it runs
+		stop()
+		ended()
+		time.Sleep(time.Minute - 1)
+		before := over
+		time.Sleep(2)
+		if before != 0 || over != 1 {
+			t.Errorf("the process ends %d times before the time is up, and %d times after", before, over)
+		}
+	})
+}
 
 // A generator that ends by itself has as much time for its stop as after a signal: its context ends
 // too, with the cause.

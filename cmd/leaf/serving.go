@@ -58,7 +58,10 @@ func (f *serveFlags) run(cmd *cobra.Command) (err error) {
 			context.Cause(cmd.Context()))
 	})()
 	ctx, stop := context.WithCancelCause(cmd.Context()) // of all that runs
-	defer endAnyway(ctx, 2*f.config.DrainTimeout+stopSlack, s.log)()
+	defer endAnyway(ctx, 2*f.config.DrainTimeout+stopSlack, func() {
+		s.log.Error("the stop hangs, and the process ends anyway: does its disk hang?", "why", context.Cause(ctx))
+		os.Exit(cli.ExitFailed)
+	})()
 	defer stop(nil)
 	defer func() {
 		if err = errors.Join(err, s.close()); cmd.Context().Err() != nil {

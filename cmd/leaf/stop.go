@@ -4,37 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"strconv"
 	"time"
 
 	"github.com/leafbus/leafbus/bus/embedded"
-	"github.com/leafbus/leafbus/internal/cli"
 )
 
 // stopSlack is how much longer than its drain, of NATS and of HTTP, a stop may take.
 const stopSlack = 30 * time.Second
 
-// endAnyway ends the process this long after the context is done, by a signal or because something failed, unless ended
-// is called before. It is for the waits for a disk that have no bound: those of the embedded NATS server and those of a
+// endAnyway calls end this long after the context is done, by a signal or because something failed, unless ended is
+// called before. It is for the waits for a disk that have no bound: those of the embedded NATS server and those of a
 // start.
-func endAnyway(ctx context.Context, after time.Duration, log *slog.Logger) (ended func()) {
+func endAnyway(ctx context.Context, after time.Duration, end func()) (ended func()) {
 	done := make(chan struct{})
-	forget := context.AfterFunc(ctx, func() {
+	context.AfterFunc(ctx, func() {
 		select {
 		case <-done:
 		case <-time.After(after):
-			log.Error("the stop hangs, and the process ends anyway: does its disk hang?", "after", after, "why",
-				context.Cause(ctx))
-			os.Exit(cli.ExitFailed)
+			end()
 		}
 	})
-	return func() {
-		forget()
-		close(done)
-	}
+	return func() { close(done) }
 }
 
 // together runs all until the context is done, or until one ends. Then it calls stop, which ends the context and so the

@@ -2,59 +2,11 @@ package main
 
 import (
 	"bytes"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/leafbus/leafbus/bus/admin"
 	"github.com/leafbus/leafbus/bus/idspace"
 )
-
-func TestParseTagFile(t *testing.T) {
-	specs, err := readTagFile(strings.NewReader(`
-tags:
-  - tag: order
-  - {"tag": "invoice", "order": "strict", "max_id": "9007199254740993", "description": "", "paused": false, "updated": "2026-01-01T00:00:00Z"}
-  - tag: coupon
-    max_id: 5
-    step: 20
-    description: "5"
-    quota: &q {per_second: 1000, burst: 5000}
-    outlast: 1h
-    limit: "2147483647"
-  - {tag: a/b=c-d, quota: *q}
-  - {tag: x, quota: none, outlast: none, limit: none}
-  - {tag: y, quota: {per_second: 0}, outlast: 0, limit: 0}
-  - {tag: z, quota: 0, outlast: 0s, limit: "none"}
-  - {tag: text, quota: 1000/s, paused: yes}
-`))
-	if err != nil || len(specs) != 8 {
-		t.Fatalf("%d tags, %v", len(specs), err)
-	}
-	if want := (admin.TagSpec{Tag: "order"}); !reflect.DeepEqual(specs[0], want) {
-		t.Errorf("only a name is %+v", specs[0])
-	}
-	if s := specs[1]; s.Order != "strict" || *s.MaxID != 9007199254740993 || *s.Description != "" || *s.Paused || s.Step != nil || s.Limit != nil {
-		t.Errorf("as JSON %+v", s)
-	}
-	quota := idspace.Quota{PerSecond: 1000, Burst: 5000}
-	if s := specs[2]; *s.MaxID != 5 || *s.Step != 20 || *s.Description != "5" || *s.Quota != quota ||
-		time.Duration(*s.Outlast) != time.Hour || *s.Limit != 2147483647 {
-		t.Errorf("all fields are %+v", s)
-	}
-	if s := specs[3]; *s.Quota != quota {
-		t.Errorf("an alias is %+v", s)
-	}
-	if s := specs[7]; s.Quota.PerSecond != 1000 || !*s.Paused {
-		t.Errorf("text is %+v", s)
-	}
-	for _, s := range specs[4:7] {
-		if *s.Quota != (idspace.Quota{}) || *s.Outlast != 0 || *s.Limit != 0 {
-			t.Errorf("rules to remove are %+v", s)
-		}
-	}
-}
 
 // What is wrong is named with its line.
 func TestParseTagFileRefuses(t *testing.T) {
@@ -91,37 +43,6 @@ func TestParseTagFileRefuses(t *testing.T) {
 	}
 	if _, err := readTagFile(strings.NewReader(strings.Repeat("#", mostTagFile+1))); err == nil || !strings.Contains(err.Error(), "split it") {
 		t.Errorf("a file that is too large: %v", err)
-	}
-}
-
-// What is exported is what is read.
-func TestExportIsRead(t *testing.T) {
-	tags := []admin.TagRecord{
-		{Tag: "a", MaxID: 1, Step: 5},
-		{Tag: "1e3", Order: idspace.OrderStrict, MaxID: 1<<63 - 1, Description: "yes: #\n\x1b", TagRules: admin.TagRules{Paused: true, Limit: 7}},
-		{Tag: "true", MaxID: 3, Step: 9, TagRules: admin.TagRules{
-			Quota: idspace.Quota{PerSecond: 5, Burst: 6}, Outlast: idspace.Duration(90 * time.Minute)}},
-	}
-	var text bytes.Buffer
-	if err := writeTagFile(&text, tags); err != nil {
-		t.Fatal(err)
-	}
-	specs, err := readTagFile(&text)
-	if err != nil || len(specs) != len(tags) {
-		t.Fatalf("%d tags, %v", len(specs), err)
-	}
-	for i, s := range specs {
-		if s.Tag != tags[i].Tag || s.Order != tags[i].Order {
-			t.Errorf("%+v is read as %+v", tags[i], s)
-		}
-		// All of it is written: an empty tag lacks exactly that.
-		whole := s
-		if changes, err := merge(&whole, admin.TagRecord{Order: s.Order}); err != nil || len(changes) != []int{2, 4, 4}[i] {
-			t.Errorf("%s: %v, %v", s.Tag, changes, err)
-		}
-		if changes, err := merge(&s, tags[i]); err != nil || len(changes) > 0 {
-			t.Errorf("%s: %v, %v", s.Tag, changes, err)
-		}
 	}
 }
 

@@ -37,6 +37,12 @@ func TestMutations(t *testing.T) {
 			"		if c.Server != \"\" && c.Context == \"\" {", "		if false {"}},
 		{"a machine that is down is a failure like any other", "TestConnectToNobody", mutate.Edit{"connect.go",
 			"dial.Op == \"dial\"", "dial.Op == \"\""}},
+		{"a generator stays with a server that hangs", "TestConnectionLeavesAServerThatHangs", mutate.Edit{"connect.go",
+			"		nats.PingInterval(pingEvery),\n", ""}},
+		{"a certificate that is not trusted gets no advice", "TestConnectWithTLS", mutate.Edit{"connect.go",
+			"	case badCert:\n", "	case false:\n		_ = badCert\n"}},
+		{"timeout(1) ends a command without its stop", "TestSecondSignal", mutate.Edit{"program.go",
+			"time.Since(first) >= oneSignal", "time.Since(first) >= 0"}},
 		{"the terminal does what a description says", "TestPrintTable", mutate.Edit{"output.go",
 			"Safe(fmt.Sprint(cell))", "fmt.Sprint(cell)"}},
 	} {
