@@ -44,10 +44,11 @@ func (d *doctor) permissions(ctx context.Context, s *cli.Session) (string, error
 	if len(r.lacks) == 0 {
 		r.need("answer callers (allow_responses)", "_INBOX."+nowhere, r.answer)
 	} else { // it is no generator, so it must not read what is for others
-		for prefix, what := range map[string]string{
-			"_INBOX":          "the answers to other callers",
-			wire.SubjectInbox: "the answers to generators, such as keys of opaque tags",
+		for _, of := range [][2]string{
+			{"_INBOX", "the answers to other callers"},
+			{wire.SubjectInbox, "the answers to generators, such as keys of opaque tags"},
 		} {
+			prefix, what := of[0], of[1]
 			if !r.denied(prefix+"."+nowhere+".*", r.subscribe) && r.err == nil {
 				d.add(finding{Check: "permissions", State: stateWarning,
 					Found: "this user may subscribe to all of " + prefix + ".>, and so read " + what,

@@ -99,7 +99,7 @@ func (s *serving) tryJoining(ctx context.Context) error {
 
 const (
 	// jetStreamPatience is how long a start waits for somebody to answer for JetStream, unless the data folder belongs
-	// to an installation: a cluster that is starting may not have it yet.
+	// to an installation: a cluster that is starting may not have it yet. --check does not wait.
 	jetStreamPatience = 5 * time.Second
 	jetStreamAgain    = 200 * time.Millisecond
 	// jetStreamAnswers is how long the start waits for one answer.
@@ -116,7 +116,7 @@ func (s *serving) awaitJetStream(ctx context.Context, js jetstream.JetStream) er
 		if !errors.Is(err, kvstore.ErrNoJetStream) {
 			return nil
 		}
-		if time.Since(begun) >= jetStreamPatience {
+		if s.look || time.Since(begun) >= jetStreamPatience {
 			return fmt.Errorf("the NATS server at %s (version %s) has no JetStream, and Leafbus keeps its state there: "+
 				"enable JetStream on that server and for this account, check --js-domain, or leave out --server to "+
 				"embed a NATS server (%w)",

@@ -40,7 +40,7 @@ func specFlags(cmd *cobra.Command, spec *admin.TagSpec) {
 			return nil
 		}
 		if spec.Quota == nil || spec.Quota.PerSecond == 0 {
-			return cli.Usagef("--burst is a part of a quota: give --quota too")
+			return cli.Usagef("--burst is a part of a quota: give --quota IDS/s too")
 		}
 		spec.Quota.Burst = *burst
 		return nil
