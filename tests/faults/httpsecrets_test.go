@@ -1,19 +1,11 @@
 package faults
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/tests/kit"
@@ -25,26 +17,9 @@ func TestSecretsOfHTTPRotate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
-	put := func(name, text string) {
-		t.Helper()
-		kit.Must(t, os.WriteFile(file(name)+".new", []byte(text), 0o600))
-		kit.Must(t, os.Rename(file(name)+".new", file(name)))
-	}
-	certify := func(serial int64) {
-		t.Helper()
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		kit.Must(t, err)
-		from := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour)}
-		cert, err := x509.CreateCertificate(rand.Reader, from, from, &key.PublicKey, key)
-		kit.Must(t, err)
-		bytes, err := x509.MarshalPKCS8PrivateKey(key)
-		kit.Must(t, err)
-		put("key", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bytes})))
-		put("cert", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})))
-	}
-	put("callers", "one\n")
-	put("operators", "root")
-	certify(1)
+	put(t, dir, "callers", "one\n")
+	put(t, dir, "operators", "root")
+	certify(t, dir)
 	g := kit.Embed(t, "--tag", "order", "--http", "127.0.0.1:0", "--http-token-file", file("callers"),
 		"--http-admin-token-file", file("operators"), "--http-tlscert", file("cert"), "--http-tlskey", file("key"))
 	// Each request has a connection of its own, and so sees the certificate.
@@ -78,19 +53,20 @@ func TestSecretsOfHTTPRotate(t *testing.T) {
 		testkit.Eventually(t, want, func() bool { return opens() == want })
 	}
 	await("one root root")
-	put("callers", "one\ntwo\n")
+	put(t, dir, "callers", "one\ntwo\n")
 	await("one two root root")
-	put("callers", "two\n")
-	put("operators", "new\n")
+	put(t, dir, "callers", "two\n")
+	put(t, dir, "operators", "new\n")
 	await("two new new")
-	put("operators", "") // and what is in another file counts no more until this is set right
-	put("callers", "one")
-	certify(2)
-	testkit.Eventually(t, "the new certificate", func() bool { _, serial := ask("/healthz", ""); return serial == 2 })
+	put(t, dir, "operators", "") // and what is in another file counts no more until this is set right
+	put(t, dir, "callers", "one")
+	_, before := ask("/healthz", "")
+	certify(t, dir)
+	testkit.Eventually(t, "the new certificate", func() bool { _, serial := ask("/healthz", ""); return serial != before })
 	testkit.Eventually(t, "a warning", func() bool { return strings.Contains(g.Stderr(), "cannot be read again") })
 	if got := opens(); got != "two new new" {
 		t.Errorf("with an empty file %q are valid", got)
 	}
-	put("operators", "root")
+	put(t, dir, "operators", "root")
 	await("one root root")
 }

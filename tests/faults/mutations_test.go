@@ -57,3 +57,24 @@ func TestMutations(t *testing.T) {
 		})
 	}
 }
+
+// TestMutationsOfSecrets demands that tests beside the table find these.
+func TestMutationsOfSecrets(t *testing.T) {
+	for _, m := range []struct {
+		name, by string
+		edit     mutate.Edit
+	}{
+		{"generators read keys where callers listen", "TestNoInboxShowsKeys", mutate.Edit{"../../internal/wire/wire.go",
+			"SubjectInbox = \"leaf.internal.inbox\"", "SubjectInbox = \"_INBOX.x\""}},
+		{"systemd does not hear that a generator is alive", "TestSystemdIsNotified", mutate.Edit{"../../cmd/leaf/stop.go",
+			"s.notify(\"WATCHDOG=1\")", "s.notify(\"WATCHDOG=0\")"}},
+		{"a file of tokens that is empty counts", "TestSecretsOfHTTPRotate", mutate.Edit{"../../cmd/leaf/reread.go",
+			"			failed = err.Error()\n", "			failed = err.Error()\n			r.value.Store(&value)\n"}},
+		{"a new password of NATS takes a restart", "TestSecretsOfNATSRotate/a_password", mutate.Edit{"../../internal/cli/identity.go",
+			"	reread := Reread(path)\n	var last", "	reread := Reread(\"\")\n	var last"}},
+		{"a reload of the embedded server ends it", "TestOneUserIsCutOff/the_server_in_a_generator", mutate.Edit{
+			"../../cmd/leaf/servenats.go", "signal.Notify(hangups, syscall.SIGHUP)", "signal.Notify(hangups, syscall.SIGUSR2)"}},
+	} {
+		t.Run(m.name, func(t *testing.T) { mutate.Runner{Package: "."}.Run(t, m.by, m.edit) })
+	}
+}

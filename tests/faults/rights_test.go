@@ -385,8 +385,10 @@ func TestNoInboxShowsKeys(t *testing.T) {
 	var record struct{ Key []byte }
 	kit.Must(t, json.Unmarshal(key.Value(), &record))
 	encoded := []byte(base64.StdEncoding.EncodeToString(record.Key))
+	whole := []byte(base64.StdEncoding.EncodeToString(key.Value())) // as JetStream answers a request for one message
 	for _, m := range found {
-		if len(record.Key) < 16 || bytes.Contains(m.Data, record.Key) || bytes.Contains(m.Data, encoded) {
+		if len(record.Key) < 16 || bytes.Contains(m.Data, record.Key) || bytes.Contains(m.Data, encoded) ||
+			bytes.Contains(m.Data, whole) {
 			t.Fatalf("%s shows the key", m.Subject)
 		}
 	}
