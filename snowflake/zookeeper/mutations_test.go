@@ -48,6 +48,12 @@ var mutations = []struct {
 		"case errors.Is(err, errNoOwner) && !first:", "case false:"}}},
 	{"an installation of another layout is used", "TestClaimOtherLayout", []mutate.Edit{{"installation.go",
 		"if d := have.Differences(r.cfg.Layout); len(d) > 0 {", "if d := have.Differences(r.cfg.Layout); false {"}}},
+	{"a claim that another generator's came before fails", "TestClaimAtOnce", []mutate.Edit{{"installation.go",
+		"err != nil && !errors.Is(err, zk.ErrNodeExists) {\n					return have", "err != nil {\n					return have"}}},
+	{"a right that is missing is an outage", "TestClaimForbidden", []mutate.Edit{{"installation.go",
+		"if errors.Is(err, zk.ErrNoAuth) {", "if false {"}}},
+	{"a repair lacks the ID of the ZooKeeper", "TestRepair", []mutate.Edit{{"installation.go",
+		"\\ncreate %[2]s/%[4]s ''\", r.root", "\\ncreate %[2]s/%[4]s. ''\", r.root"}}},
 	{"a damaged record of the installation counts", "TestClaimDamaged", []mutate.Edit{{"installation.go",
 		"err != nil || have.ID == \"\" || have.ZooKeeper == \"\" ||", "err != nil ||"}}},
 	{"the ID of a ZooKeeper may be gone", "TestClaim", []mutate.Edit{{"installation.go",
@@ -81,6 +87,8 @@ var mutations = []struct {
 		" || *d.Worker < 0 ||", " ||"}}},
 
 	// The connection.
+	{"an address may have no port", "TestParseHosts", []mutate.Edit{{"link.go",
+		"err != nil || n < 1 || n > 65535 {", "err != nil || n > 65535 {"}}},
 	{"an answer that never comes is waited for", "TestEveryStep", []mutate.Edit{{"link.go",
 		"		l.log.Warn(\"ZooKeeper does not answer a request: connecting again\")\n		l.drop(c)\n", ""}}},
 	{"each client begins at the server that the last one hung on", "TestOneAddressHangs", []mutate.Edit{{"link.go",

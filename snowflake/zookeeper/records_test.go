@@ -4,26 +4,9 @@ import (
 	"testing"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 var stat = &zk.Stat{Mzxid: 9, Czxid: 5, Version: 3}
-
-func TestDecode(t *testing.T) {
-	text := `{"ip":"10.0.0.5","port":"4222","timestamp":7,"node":"a","incarnation":"x","reserved_until":8,"acquired":6,"worker":522}`
-	got, err := decode("b-0000000010", []byte(text), stat)
-	want := node{
-		Entry: snowflake.Entry{
-			Record:  snowflake.Record{Worker: 522, Node: "a", Incarnation: "x", ReservedUntil: 8, Acquired: 6, Reported: 7},
-			Version: 9,
-		},
-		name: "b-0000000010", version: 3, created: 5,
-	}
-	if err != nil || got != want {
-		t.Errorf("%+v, %v; want %+v", got, err, want)
-	}
-}
 
 func TestDecodeRefuses(t *testing.T) {
 	for _, text := range []string{
