@@ -60,14 +60,6 @@ type clockState struct {
 // timeLocked returns the time that may be used at the reading r, in Unix ms.
 func (g *Generator) timeLocked(r Reading) int64 { return g.clock.guard.at(r, g.seq.ms) }
 
-// now returns the time that may be reserved and issued, and the reading of the clock.
-func (g *Generator) now() (t int64, r Reading) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	r = g.cfg.Clock()
-	return g.timeLocked(r), r
-}
-
 // stepGuard keeps a step forward of the wall clock out of the IDs until it is trusted: an ID
 // of the year 2055 cannot be taken back. Until then time goes on from the last trusted
 // reading at the pace of the monotonic clock, so a step stops nothing.

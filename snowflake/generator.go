@@ -21,7 +21,7 @@ var (
 	// ErrExhausted: the layout has no time left, for good.
 	ErrExhausted = errors.New("the layout is exhausted")
 	// ErrMisconfigured: the registry is unavailable until an operator changes something there.
-	ErrMisconfigured = errors.New("an operator must act")
+	ErrMisconfigured = allocator.ErrMisconfigured
 	// ErrRefused: the registry must not be used until an operator has fixed what the message names.
 	// It ends [Generator.Run] in the first minute, if that has not held a worker yet.
 	ErrRefused = errors.New("this generator must not issue snowflakes")

@@ -252,7 +252,7 @@ var mutations = []mutation{
 	{name: "a worker whose times are ahead is waited for", by: "TestStartAfterClockAhead", edits: []edit{{"decide.go",
 		" && has && s.cfg.near(s.peers) > 0:", " && false:"}}},
 	{name: "a registry refuses a generator that has had a worker", by: "TestRegistryRefuses", edits: []edit{{"run.go",
-		"errors.Is(err, ErrRefused) && g.starting() &&", "errors.Is(err, ErrRefused) &&"}}},
+		"errors.Is(err, ErrRefused) && !g.worker.started &&", "errors.Is(err, ErrRefused) &&"}}},
 
 	// Clock and sequence.
 	{name: "requests wait for a clock that is 6 ms behind", by: "TestClockRules", edits: []edit{{"clock.go",

@@ -168,17 +168,12 @@ func (g *Generator) keepAlways(ctx context.Context) error {
 	return nil
 }
 
-// starting reports whether no worker was held yet since Run began.
-func (g *Generator) starting() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return !g.worker.started
-}
-
 // endsRun reports whether an error of keepWorker ends Run.
 func (g *Generator) endsRun(err error) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	return errors.Is(err, ErrNotAlone) ||
-		errors.Is(err, ErrRefused) && g.starting() && g.cfg.Clock().Mono-g.started < startLasts
+		errors.Is(err, ErrRefused) && !g.worker.started && g.cfg.Clock().Mono-g.started < startLasts
 }
 
 func (g *Generator) raiseAlways(ctx context.Context) {

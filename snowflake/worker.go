@@ -131,7 +131,10 @@ func (g *Generator) look(ctx context.Context) (s *situation, err error) {
 
 // until is the end of a reservation that is made now: where a unit of time ends. reserved is its present end.
 func (g *Generator) until(reserved int64) (until, t int64) {
-	t, r := g.now()
+	g.mu.Lock()
+	r := g.cfg.Clock()
+	t = g.timeLocked(r)
+	g.mu.Unlock()
 	if g.worker.end > 0 { // only this goroutine changes it
 		return g.worker.end, t
 	}

@@ -66,7 +66,7 @@ func (m *member) resumes() string {
 // there is a mistake in the configuration. Later it may be a change that is not finished, and the generator waits.
 func (m *member) join(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
 	identity, err := m.tryJoin(ctx, begin)
-	if errors.Is(err, allocator.ErrMisconfigured) || errors.Is(err, snowflake.ErrMisconfigured) {
+	if errors.Is(err, allocator.ErrMisconfigured) { // the registry has the same error
 		err = fmt.Errorf("%w: %w", allocator.ErrRefused, err)
 	}
 	return identity, err
