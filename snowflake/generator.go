@@ -24,7 +24,7 @@ var (
 	ErrMisconfigured = allocator.ErrMisconfigured
 	// ErrRefused: the registry must not be used until an operator has fixed what the message names.
 	// It ends [Generator.Run] in the first minute, if that has not held a worker yet.
-	ErrRefused = errors.New("this generator must not issue snowflakes")
+	ErrRefused = allocator.ErrRefused
 )
 
 // Generator issues snowflakes of one worker at a time. Its methods are safe for concurrent

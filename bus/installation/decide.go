@@ -123,13 +123,8 @@ func (f *facts) why(then outcome, say string) error {
 	case say != "":
 		err = fmt.Errorf("%s: %w", say, err)
 	}
-	return refusal(then == refuse, err)
-}
-
-// refusal makes an error match [allocator.ErrRefused] if it is one.
-func refusal(is bool, err error) error {
-	if is && !errors.Is(err, allocator.ErrRefused) {
-		return fmt.Errorf("%w: %w", allocator.ErrRefused, err)
+	if then == refuse && !errors.Is(err, allocator.ErrRefused) {
+		err = fmt.Errorf("%w: %w", allocator.ErrRefused, err)
 	}
 	return err
 }

@@ -253,9 +253,6 @@ type claimed struct {
 func (r *claimed) List(ctx context.Context) ([]snowflake.Entry, error) {
 	if !r.done.Load() {
 		_, err := r.m.admit(ctx, zooKeeper(r.Registry))
-		if errors.Is(err, allocator.ErrRefused) && !errors.Is(err, snowflake.ErrRefused) {
-			err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
-		}
 		if err != nil {
 			return nil, err
 		}

@@ -2,12 +2,10 @@ package installation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/bus/kvstore"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 // Place is a database or a ZooKeeper. It belongs to one installation, and has an ID of its own.
@@ -65,7 +63,6 @@ func (u *use) look(ctx context.Context, have kvstore.Installation, first bool) l
 	if l.err == nil {
 		l.err = l.check(have)
 	}
-	l.err = refusal(errors.Is(l.err, snowflake.ErrRefused), l.err)
 	return l
 }
 

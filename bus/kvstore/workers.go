@@ -37,17 +37,9 @@ func NewWorkers(cfg Config) *Workers {
 	return &Workers{cfg: cfg, known: make(map[int64]snowflake.Entry), logged: make(map[string]uint64)}
 }
 
-func (w *Workers) open(ctx context.Context) (bucket, error) {
-	b, err := open(ctx, w.cfg, wire.BucketWorkers)
-	if errors.Is(err, allocator.ErrRefused) {
-		err = fmt.Errorf("%w: %w", snowflake.ErrRefused, err)
-	}
-	return b, err
-}
-
 // List implements [snowflake.Registry]. It logs each damaged record once.
 func (w *Workers) List(ctx context.Context) ([]snowflake.Entry, error) {
-	b, err := w.open(ctx)
+	b, err := open(ctx, w.cfg, wire.BucketWorkers)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +113,7 @@ func (w *Workers) damaged(r Record, err error) {
 // Add implements [snowflake.Registry]. It begins at a random worker, so that
 // generators that start together seldom want the same one.
 func (w *Workers) Add(ctx context.Context, r snowflake.Record, c snowflake.Choice) (snowflake.Entry, error) {
-	b, err := w.open(ctx)
+	b, err := open(ctx, w.cfg, wire.BucketWorkers)
 	if err != nil {
 		return snowflake.Entry{}, err
 	}
@@ -173,7 +165,7 @@ func (w *Workers) Put(ctx context.Context, r snowflake.Record, version uint64) (
 	if version == 0 { // would make the key
 		return 0, fmt.Errorf("%w: worker %d has no version 0", snowflake.ErrConflict, r.Worker)
 	}
-	b, err := w.open(ctx)
+	b, err := open(ctx, w.cfg, wire.BucketWorkers)
 	if err != nil {
 		return 0, err
 	}
