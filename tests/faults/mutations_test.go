@@ -72,6 +72,8 @@ func TestMutationsOfSecrets(t *testing.T) {
 			"			failed = err.Error()\n", "			failed = err.Error()\n			r.value.Store(&value)\n"}},
 		{"a new password of NATS takes a restart", "TestSecretsOfNATSRotate/a_password", mutate.Edit{"../../internal/cli/identity.go",
 			"	reread := Reread(path)\n	var last", "	reread := Reread(\"\")\n	var last"}},
+		{"a new password of the embedded server takes a restart", "TestPasswordOfTheEmbeddedServerRotates", mutate.Edit{
+			"../../internal/cli/identity.go", "	reread := Reread(path)\n	var last", "	reread := Reread(\"\")\n	var last"}},
 		{"a reload of the embedded server ends it", "TestOneUserIsCutOff/the_server_in_a_generator", mutate.Edit{
 			"../../cmd/leaf/servenats.go", "signal.Notify(hangups, syscall.SIGHUP)", "signal.Notify(hangups, syscall.SIGUSR2)"}},
 	} {
