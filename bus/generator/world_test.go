@@ -74,7 +74,7 @@ func begin(t *testing.T, s *embedded.Server, node string, records allocator.Reco
 			return generator.Identity{}, nil
 		},
 		Open:         func(context.Context) error { return nil },
-		OpenEvents:   (&kvstore.Events{Config: state, MaxBytes: 1 << 20}).Open,
+		OpenEvents:   kvstore.Events{Config: state, MaxBytes: 1 << 20}.Open,
 		MaxStep:      allocator.DefaultMaxStep,
 		MaxWait:      testkit.Patience / 10, // longer than a slow moment of the machine
 		DrainTimeout: testkit.Patience,

@@ -291,7 +291,7 @@ func TestJoinWithoutARecord(t *testing.T) {
 	s.joins(s.folder())
 	kv, err := s.state().JS.KeyValue(t.Context(), wire.BucketInstallation)
 	if err == nil {
-		_, err = kv.PutString(t.Context(), kvstore.InstallationKey, "{")
+		_, err = kv.PutString(t.Context(), kvstore.InstallationKey, "{}")
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	cfg.Node, cfg.Index, cfg.LoadAhead = c.Folder.Node, c.Folder.Index, true
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
 	cfg.Witness = m.known
-	cfg.OpenEvents = (&kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}).Open
+	cfg.OpenEvents = kvstore.Events{Config: c.State, MaxBytes: c.EventsMaxBytes, MaxAge: c.EventsMaxAge}.Open
 	cfg.Records, cfg.Keys, cfg.StoreKind = m.records, kvstore.NewKeys(c.State), m.want.Store
 	cfg.EndLoss, cfg.Unwritable = m.records.EndLoss, m.records.Unwritable
 	if c.Database != nil { // else a nil *schema.Store would be an interface that is not nil

@@ -2,14 +2,15 @@ package kvstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,6 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/testkit"
 	"github.com/leafbus/leafbus/internal/wire"
-	"github.com/leafbus/leafbus/snowflake"
 )
 
 // member is a server of a cluster.
@@ -183,13 +183,26 @@ func TestReplicas(t *testing.T) {
 				t.Errorf("the log says %q", log.String())
 			}
 			// Conflicts of replicated buckets have a code of their own.
-			swap(t, r, trend("order", 1), 0)
-			for _, revision := range []uint64{0, 999} {
-				if _, err := r.Swap(ctx, trend("order", 1), revision); !errors.Is(err, allocator.ErrConflict) {
-					t.Errorf("a write on revision %d: %v", revision, err)
+			revision := swap(t, r, trend("order", 1), 0)
+			for _, wrong := range []uint64{0, 999} {
+				if _, err := r.Swap(ctx, trend("order", 1), wrong); !errors.Is(err, allocator.ErrConflict) {
+					t.Errorf("a write on revision %d: %v", wrong, err)
 				}
 			}
-			raceForWorker(ctx, t, cfg)
+			for range 40 { // two write at once
+				made, errs := [2]uint64{}, [2]error{}
+				var both sync.WaitGroup
+				for i := range made {
+					both.Go(func() { made[i], errs[i] = r.Swap(ctx, trend("order", 1), revision) })
+				}
+				both.Wait()
+				lost := cmp.Or(errs[0], errs[1])
+				if !errors.Is(lost, allocator.ErrConflict) ||
+					errs[0] != nil && errs[1] != nil && !errors.Is(errs[1], allocator.ErrConflict) {
+					t.Fatalf("%v, %v; want one conflict at least", errs[0], errs[1])
+				}
+				revision = max(revision, made[0], made[1])
+			}
 		})
 	}
 }
@@ -266,52 +279,5 @@ func TestOldStore(t *testing.T) {
 	testkit.Eventually(t, "JetStream has no leader", func() bool {
 		err := CheckOldStore(t.Context(), cfg, time.Time{})
 		return err != nil && strings.Contains(err.Error(), "start more than half of the servers")
-	})
-}
-
-// raceForWorker puts twice at once on each of many versions. One must win, and
-// the loser must learn that it lost, whatever error code a replicated bucket has for that.
-func raceForWorker(ctx context.Context, t *testing.T, cfg Config) {
-	w := NewWorkers(cfg)
-	var e snowflake.Entry
-	insist(ctx, t, 10*time.Second, func(ctx context.Context) (err error) { // it may not answer everywhere yet
-		e, err = w.Add(ctx, holder(0), snowflake.Choice{First: 0, Last: 1023})
-		return err
-	})
-	if _, err := w.Add(ctx, holder(0), only(e.Worker)); !errors.Is(err, snowflake.ErrFull) {
-		t.Errorf("Add of a worker that has a record: %v, want %v", err, snowflake.ErrFull)
-	}
-	for won := 0; won < 30; {
-		type answer struct {
-			version uint64
-			err     error
-		}
-		answers := make(chan answer, 2)
-		for range 2 {
-			go func() {
-				version, err := w.Put(ctx, e.Record, e.Version)
-				answers <- answer{version, err}
-			}()
-		}
-		x, y := <-answers, <-answers
-		if x.err != nil {
-			x, y = y, x
-		}
-		lost := errors.Is(y.err, snowflake.ErrConflict)
-		if errors.Is(x.err, snowflake.ErrConflict) && lost {
-			continue // Put reads before it writes, and both read a replica that is behind
-		}
-		if x.err != nil || !lost {
-			t.Fatalf("two puts on version %d: %v and %v; want one to win and %v", e.Version, x.err, y.err,
-				snowflake.ErrConflict)
-		}
-		e.Version = x.version
-		won++
-	}
-	insist(ctx, t, 10*time.Second, func(ctx context.Context) error { // any replica answers, so maybe a little late
-		if got, err := w.List(ctx); err != nil || !slices.Contains(got, e) {
-			return fmt.Errorf("List: %+v, %v; want %+v", got, err, e)
-		}
-		return nil
 	})
 }

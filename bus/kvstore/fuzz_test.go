@@ -15,6 +15,25 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
+// damaged are records that no generator can have written. To guess at one of them could repeat IDs.
+var damaged = map[string][]string{
+	"master": {
+		"", "null", `{"format":1,"key":"AAEC"}`,
+		`{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHg=="}`,
+		`{"format":0,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}`,
+		`{"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}`,
+		`{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="} 1`,
+		`{"format":1,"key":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=","more":1}`,
+	},
+	"worker": {
+		"", "{", "null", `{"worker":4,"node":"a","incarnation":"i","reserved_until_ms":1}`,
+		`{"worker":7,"node":"a","incarnation":"","reserved_until_ms":1}`,
+		`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":0}`,
+		`{"worker":7,"node":"a","incarnation":"i","reserved_until_ms":-1}`,
+		`{"worker":"7","node":"a","incarnation":"i","reserved_until_ms":1}`,
+	},
+}
+
 // A record that is accepted is of the worker that its key says, and is bounded:
 // what is written back says the same.
 func FuzzDecodeWorker(f *testing.F) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/internal/natskit"
 	"github.com/leafbus/leafbus/internal/wire"
 	"github.com/leafbus/leafbus/snowflake"
@@ -49,23 +48,6 @@ func TestInstallation(t *testing.T) {
 	}
 	if again := installed(t, cfg, "second"); !reflect.DeepEqual(again, first) {
 		t.Errorf("the record is %+v, it was %+v", again, first)
-	}
-}
-
-func TestDamagedInstallation(t *testing.T) {
-	cfg := newConfig(t, natskit.Start(t))
-	installed(t, cfg, "ours")
-	kv, err := cfg.JS.KeyValue(t.Context(), wire.BucketInstallation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{"{", "{}"} {
-		if _, err := kv.PutString(t.Context(), InstallationKey, text); err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := ReadInstallation(t.Context(), cfg); !errors.Is(err, allocator.ErrRefused) {
-			t.Errorf("ReadInstallation of %s: %v; want it refused", text, err)
-		}
 	}
 }
 

@@ -78,3 +78,27 @@ func TestWorkerDeletedByHand(t *testing.T) {
 		t.Errorf("the log takes the mark of a deletion for a record: %s", log.String())
 	}
 }
+
+// A damaged record refuses its worker, and no other one. Nothing is written over it.
+func TestDamagedRefuses(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	workers, kv := NewWorkers(newConfig(t, s)), workersBucket(t, s)
+	good, err := workers.Add(t.Context(), holder(0), only(500))
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := kv.PutString(t.Context(), "7", damaged["worker"][3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := workers.Add(t.Context(), holder(0), only(7)); !errors.Is(err, snowflake.ErrFull) {
+		t.Errorf("a damaged record was overwritten by %+v, %v", e, err)
+	}
+	if got, err := workers.List(t.Context()); err != nil || len(got) != 1 || got[0] != good {
+		t.Errorf("List: %+v, %v; want %+v", got, err, good)
+	}
+	if e, err := kv.Get(t.Context(), "7"); err != nil || e.Revision() != revision {
+		t.Errorf("the damaged record was changed: %v", err)
+	}
+}

@@ -110,7 +110,7 @@ func (s *site) generate(tags []allocator.Tag, observer generator.Observer) *gene
 		},
 		Open:       func(ctx context.Context) error { return records.Open(ctx, own) },
 		EndLoss:    records.EndLoss,
-		OpenEvents: (&kvstore.Events{Config: state}).Open,
+		OpenEvents: kvstore.Events{Config: state}.Open,
 		Ready:      func() { close(ready) },
 		Snowflake: snowflake.Config{
 			Layout: snowflake.DefaultLayout(), Registry: kvstore.NewWorkers(state), File: file,
