@@ -9,9 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -90,27 +88,6 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-func TestJoinAtOnce(t *testing.T) {
-	s := newSite(t)
-	s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
-	ids := make([]string, 8)
-	var together sync.WaitGroup
-	for i := range ids {
-		m := s.member(s.folder())
-		together.Go(func() {
-			identity, err := m.join(t.Context(), mayBegin)
-			if err != nil {
-				t.Errorf("join: %v", err)
-			}
-			ids[i] = identity.Installation
-		})
-	}
-	together.Wait()
-	if slices.ContainsFunc(ids, func(id string) bool { return id == "" || id != ids[0] }) {
-		t.Errorf("two installations: %v", ids)
-	}
-}
-
 // TestJoinMeanwhile: another generator makes the record, and claims database and ZooKeeper, between a start's looks at
 // these.
 func TestJoinMeanwhile(t *testing.T) {
@@ -122,9 +99,13 @@ func TestJoinMeanwhile(t *testing.T) {
 			s := newSite(t)
 			s.db, s.zk = newDatabase("db"), newZooKeeper("zk")
 			var first string
-			place(s).before = func() { first = s.joins(s.folder()) }
-			if id := s.joins(s.folder()); id != first {
-				t.Errorf("joined %s, and the other one is %s", id, first)
+			meanwhile := func() { first = s.joins(s.folder()) }
+			identity, err := s.member(s.folder()).join(t.Context(), func(context.Context) error { // then it looks again
+				place(s).before = meanwhile
+				return nil
+			})
+			if err != nil || identity.Installation != first {
+				t.Errorf("joined %+v, %v, and the other one is %s", identity, err, first)
 			}
 		})
 	}
@@ -156,17 +137,6 @@ func TestNothingIsCreatedBesideAnother(t *testing.T) {
 				t.Errorf("the record is %+v; the folder is new: %v; the database belongs to %q, ZooKeeper to %q", have, isNew(t, f), s.db.of, s.zk.of)
 			}
 		})
-	}
-}
-
-// A database that another installation claims at the same moment is refused.
-func TestRival(t *testing.T) {
-	s := newSite(t)
-	s.db = newDatabase("db")
-	s.db.rival = "B"
-	s.fails(s.folder(), true, "belongs to installation B")
-	if have := s.record(); have.Database != "" {
-		t.Errorf("the record notes database %q", have.Database)
 	}
 }
 
@@ -322,12 +292,10 @@ func TestJoinLooksAgain(t *testing.T) {
 	if _, err := m.join(ctx, func(context.Context) error { cancel(); return lost }); !errors.Is(err, lost) {
 		t.Errorf("join: %v, want %v", err, lost)
 	}
-	for _, then := range []error{nil, lost} {
-		var first string
-		identity, err := s.member(s.folder()).join(t.Context(), func(context.Context) error { first = s.joins(s.folder()); return then })
-		if err != nil || identity.Installation != first && first != "" {
-			t.Errorf("join: %+v, %v; want %s", identity, err, first)
-		}
+	var first string
+	identity, err := m.join(t.Context(), func(context.Context) error { first = s.joins(s.folder()); return lost })
+	if err != nil || identity.Installation != first {
+		t.Errorf("join: %+v, %v; want %s", identity, err, first)
 	}
 }
 

@@ -1,33 +1,27 @@
 package installation
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/leafbus/leafbus/allocator"
 	"github.com/leafbus/leafbus/snowflake"
+	"github.com/leafbus/leafbus/tests/kit"
 )
 
-// Two generators that start together bring a database each: the first one counts.
+// Of two generators that bring a database each at the same moment, the first one counts.
 func TestTwoDatabasesAtOnce(t *testing.T) {
 	s := newSite(t)
-	var members []*member
-	for _, name := range []string{"one", "two"} {
-		s.db = newDatabase(name)
-		members = append(members, s.member(s.folder()))
-	}
-	errs := make([]error, len(members))
-	var together sync.WaitGroup
-	for i, m := range members {
-		together.Go(func() { _, errs[i] = m.join(t.Context(), mayBegin) })
-	}
-	together.Wait()
-	if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(cmp.Or(errs[0], errs[1]), allocator.ErrRefused) {
-		t.Errorf("%v, %v; want one to join and one to be refused", errs[0], errs[1])
+	s.db = newDatabase("one")
+	one := s.member(s.folder())
+	kit.Must(t, one.write(t.Context(), "A", 0))
+	s.db = newDatabase("two")
+	// It looks at its database, and then claims it.
+	s.db.before = func() { s.db.before = func() { _, err := one.join(t.Context(), mayBegin); kit.Must(t, err) } }
+	s.fails(s.folder(), true, "another place (ID of one;")
+	if have := s.record(); have.Database != "ID of one" {
+		t.Errorf("the record is %+v", have)
 	}
 }
 

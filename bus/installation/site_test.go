@@ -1,7 +1,6 @@
 package installation
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -27,7 +26,6 @@ type fakePlace struct {
 	mu     sync.Mutex
 	of, id string
 	err    error
-	rival  string // another installation that claims it just before
 	asked  int
 	before func() // is called before the next Claim
 }
@@ -53,7 +51,7 @@ func (p *fakePlace) Claim(_ context.Context, installation string, first bool) (o
 		return "", "", p.err
 	}
 	if p.of == "" && first {
-		p.of, p.id = cmp.Or(p.rival, installation), "ID of "+p.name
+		p.of, p.id = installation, "ID of "+p.name
 	}
 	return p.of, p.id, nil
 }

@@ -3,6 +3,7 @@ package installation
 import (
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -53,17 +54,14 @@ func CheckServer(nc *nats.Conn) error {
 	return checkVersion(nc.ConnectedServerName()+" at "+nc.ConnectedUrlRedacted(), nc.ConnectedServerVersion())
 }
 
-// checkVersion returns a [TooOld] if a server must not be used. A pre-release is older than its release.
+// checkVersion returns a [TooOld] if a server must not be used. A pre-release is older than its release, and what is no
+// version is older than all.
 func checkVersion(server, version string) error {
-	switch v := "v" + strings.TrimPrefix(version, "v"); {
-	case !semver.IsValid(v):
-		return TooOld(fmt.Sprintf("the NATS server %s reports the version %q, and not one such as 2.11.9, so it may repeat "+
-			"IDs: run a released nats-server, %s or later, on every server", server, version, leastVersion[1:]))
-	case semver.Compare(v, leastVersion) < 0:
-		return TooOld(fmt.Sprintf("the NATS server %s has version %s, and generators can repeat IDs with versions before "+
-			"%s: upgrade every NATS server to %[3]s or later", server, version, leastVersion[1:]))
+	if semver.Compare("v"+strings.TrimPrefix(version, "v"), leastVersion) >= 0 {
+		return nil
 	}
-	return nil
+	return TooOld(fmt.Sprintf("the NATS server %s has version %s, and generators can repeat IDs with versions before "+
+		"%s: upgrade every NATS server to %[3]s or later", server, strings.Trim(strconv.Quote(version), `"`), leastVersion[1:]))
 }
 
 // WhileSlow calls connect, which is nats.Connect or the like, again if it failed because something was slow. The
