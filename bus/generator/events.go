@@ -78,13 +78,14 @@ func snowflakeEvent(node, registry string, e snowflake.Event) (kind, about strin
 			Node: node, Worker: e.Worker, EndMS: e.End}
 	case snowflake.Recovered:
 		kind, about := "worker.recovered", key(e.Worker)
+		over := events.Recovered{Node: node, Worker: &e.Worker, Episode: e.Episode}
 		switch e.Episode {
 		case snowflake.EpisodeBackwards:
 			kind = "clock.recovered"
 		case snowflake.EpisodeSkewed:
-			kind, about = "clock.recovered", node
+			kind, about, over.Worker = "clock.recovered", node, nil // it may hold none
 		}
-		return kind, about, events.Recovered{Node: node, Worker: &e.Worker, Episode: e.Episode}
+		return kind, about, over
 	default:
 		panic(fmt.Sprintf("generator: unknown event %T", e))
 	}

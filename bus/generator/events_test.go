@@ -94,7 +94,7 @@ func TestEvents(t *testing.T) {
 		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeBackwards}), "info.clock.recovered.7",
 			episode + `backwards"}`},
 		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeSkewed}), "info.clock.recovered.n",
-			episode + `skewed"}`},
+			`{"node":"n","episode":"skewed"}`},
 		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeExpiring}), "info.worker.recovered.7",
 			episode + `expiring"}`},
 		{flake(snowflake.Recovered{Worker: 7, Episode: snowflake.EpisodeLost}), "info.worker.recovered.7",

@@ -63,7 +63,7 @@ func TestMutations(t *testing.T) {
 			"	case bus.NoWorkerID:\n", "	case \"\":\n"}}},
 
 		// Subscriptions.
-		{"a generator that NATS lets answer nobody is ready", "TestStartWithoutSubscriptions", []edit{{"serve.go",
+		{"a generator that NATS lets answer nobody is ready", "TestStartWithoutSubscriptions", []edit{{"run.go",
 			"	if err := mayAnswer(g.cfg.Conn); err != nil {", "	if false {"}}},
 		{"a start goes on without a subscription", "TestStartWithoutSubscriptions", []edit{{"subscriptions.go",
 			"	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {", "	if false && errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {"}}},

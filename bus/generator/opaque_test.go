@@ -289,7 +289,7 @@ func TestTooManyBatchesToConceal(t *testing.T) {
 		if ranges, err := r.Take(t.Context(), "coupon", n); !errors.As(err, &e) || e.Reason != bus.Overloaded || e.RetryAfter == 0 {
 			t.Errorf("over HTTP: %d ranges, %v", len(ranges), err)
 		}
-		if r.Left("coupon") < left { // a refill may add some
+		if r.Left("coupon") < left && r.Concealing() > 0 { // a refill may add some
 			t.Error("numbers were taken for a request that was refused")
 		}
 	}

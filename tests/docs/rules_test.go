@@ -128,7 +128,7 @@ func TestRunbookHasEveryAlert(t *testing.T) {
 	for name := range rules {
 		left[name] = true
 	}
-	for _, m := range find(`(?m)^\t"(\w+\.\w+)":`, read(t, "bus/generator/finding.go")) {
+	for _, m := range find(`(?m)^\t"(\w+\.\w+)":`, read(t, "bus/generator/findings.go")) {
 		left[m[1]] = true
 	}
 	for what, severity := range events.Types() {
