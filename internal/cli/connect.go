@@ -87,7 +87,7 @@ func (c *Conn) Register(fs *pflag.FlagSet, start, group string) {
 func (c *Conn) RegisterClient(fs *pflag.FlagSet) {
 	c.Register(fs, GroupConnection, GroupConnection)
 	Settings(fs, GroupConnection, func(fs *pflag.FlagSet) {
-		fs.StringVar(&c.Context, "context", "", "NATS context `NAME` to use (default the selected one, unless --server is given)")
+		fs.StringVar(&c.Context, "context", "", "use the NATS context `NAME` (default the selected one, unless --server is given)")
 		annotate(fs.Lookup("context"), noteNATS, "NATS_CONTEXT")
 	})
 }
