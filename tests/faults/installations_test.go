@@ -19,8 +19,7 @@ var installations = []scenario{
 		fault: "the record of the installation is lost", in: []setup{kvAlone, mysqlAlone}, tags: none,
 		strike: func(in *installation) {
 			highest := in.take(order)
-			putBack := in.lose("KV_" + wire.BucketInstallation)
-			putBack()
+			in.loseInstallation()
 			in.above(order, highest+1)
 			in.ready(2)
 		},
@@ -79,14 +78,12 @@ func oneAccount(jetStream string) string {
 	return "accounts { A: { " + jetStream + " users: [ { user: a, password: p } ] } }, no_auth_user: a"
 }
 
-// lose deletes streams, starts a newcomer, and returns what restores the installation's record.
-func (in *installation) lose(streams ...string) (putBack func()) {
+// loseInstallation deletes the record, starts a newcomer, and restores the record.
+func (in *installation) loseInstallation() {
 	in.Helper()
 	entry, err := in.bucket(wire.BucketInstallation).Get(in.Context(), "installation")
 	kit.Must(in.T, err)
-	for _, stream := range streams {
-		kit.Must(in.T, in.js.DeleteStream(in.Context(), stream))
-	}
+	kit.Must(in.T, in.js.DeleteStream(in.Context(), "KV_"+wire.BucketInstallation))
 	fresh := in.enter()
 	testkit.Eventually(in.T, "the newcomer says what is lost, and who runs", func() bool {
 		log := in.nodes[fresh].Stderr()
@@ -100,11 +97,8 @@ func (in *installation) lose(streams ...string) (putBack func()) {
 			in.Errorf("a tag was created: %v", err)
 		}
 	}
-	return func() {
-		in.Helper()
-		kv, err := in.js.CreateKeyValue(in.Context(), jetstream.KeyValueConfig{Bucket: wire.BucketInstallation})
-		kit.Must(in.T, err)
-		_, err = kv.Put(in.Context(), "installation", entry.Value())
-		kit.Must(in.T, err)
-	}
+	kv, err := in.js.CreateKeyValue(in.Context(), jetstream.KeyValueConfig{Bucket: wire.BucketInstallation})
+	kit.Must(in.T, err)
+	_, err = kv.Put(in.Context(), "installation", entry.Value())
+	kit.Must(in.T, err)
 }
