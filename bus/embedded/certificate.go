@@ -37,13 +37,10 @@ func CheckCertificates(cfg Config, now time.Time) (string, error) {
 // checkCertificate checks the first certificate of a TLS configuration. With routes it is shown to other servers, which
 // reach this one by the host of a route.
 func checkCertificate(c *tls.Config, routes []*url.URL, now time.Time) (string, error) {
-	if c == nil || len(c.Certificates) == 0 {
+	if c == nil || len(c.Certificates) == 0 || c.Certificates[0].Leaf == nil {
 		return "", nil
 	}
-	cert, err := x509.ParseCertificate(c.Certificates[0].Certificate[0])
-	if err != nil {
-		return "", fmt.Errorf("cannot be read: %w", err)
-	}
+	cert := c.Certificates[0].Leaf
 	names := slices.Clone(cert.DNSNames)
 	for _, ip := range cert.IPAddresses {
 		names = append(names, ip.String())

@@ -75,22 +75,28 @@ func TestFileCannotWeakenStore(t *testing.T) {
 	}
 }
 
-// What the file says about pings, about the copy of a stream and about reports of lost routes holds. Else a client that
+// What the file says about the name, pings, the copy of a stream and reports of lost routes holds. Else a client that
 // hangs is dropped within seconds, pings do not wait long behind a copy, and a lost route is logged once a minute.
 func TestDefaultsOfTheFile(t *testing.T) {
-	type settings struct{ clients, routes, catchup, reports int64 } // pings in seconds; 0: that of clients
+	type settings struct {
+		name                              string
+		clients, routes, catchup, reports int64 // pings in seconds; 0: that of clients
+	}
 	for file, want := range map[string]settings{
-		"":                     {1, 0, 8 << 20, 60},
-		`ping_interval: "20s"`: {20, 0, 8 << 20, 60},
-		`cluster { name: c, listen: "127.0.0.1:-1", ping_interval: "7s" }`: {1, 7, 8 << 20, 60},
-		`reconnect_error_reports: 5`:                                       {1, 0, 8 << 20, 5},
-		`jetstream { max_outstanding_catchup: 32MB }`:                      {1, 0, 32 << 20, 60},
+		"":                     {"flag", 1, 0, 8 << 20, 60},
+		`server_name: file`:    {"file", 1, 0, 8 << 20, 60},
+		`ping_interval: "20s"`: {"flag", 20, 0, 8 << 20, 60},
+		`cluster { name: c, listen: "127.0.0.1:-1", ping_interval: "7s" }`: {"flag", 1, 7, 8 << 20, 60},
+		`reconnect_error_reports: 5`:                                       {"flag", 1, 0, 8 << 20, 5},
+		`jetstream { max_outstanding_catchup: 32MB }`:                      {"flag", 1, 0, 32 << 20, 60},
 	} {
-		opts, err := config(t, file).options()
+		cfg := config(t, file)
+		cfg.Name = "flag"
+		opts, err := cfg.options()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := settings{int64(opts.PingInterval / time.Second), int64(opts.Cluster.PingInterval / time.Second),
+		got := settings{opts.ServerName, int64(opts.PingInterval / time.Second), int64(opts.Cluster.PingInterval / time.Second),
 			opts.JetStreamMaxCatchup, int64(opts.ReconnectErrorReports)}
 		if got != want || opts.MaxPingsOut != 0 {
 			t.Errorf("%q: %+v, at most %d pings without an answer; want %+v", file, got, opts.MaxPingsOut, want)
@@ -103,18 +109,6 @@ func TestNoReload(t *testing.T) {
 	s := start(t, config(t, `max_payload: 1MB`))
 	if err := s.ns.Reload(); err == nil || !strings.Contains(err.Error(), "when a file is provided") {
 		t.Errorf("the file was read again: %v", err)
-	}
-}
-
-func TestName(t *testing.T) {
-	for file, want := range map[string]string{"": "flag", `server_name: file`: "file"} {
-		t.Run(want, func(t *testing.T) {
-			cfg := config(t, file)
-			cfg.Name = "flag"
-			if got := start(t, cfg).ns.Name(); got != want {
-				t.Errorf("named %q", got)
-			}
-		})
 	}
 }
 

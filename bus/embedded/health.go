@@ -28,8 +28,6 @@ const (
 	firstRestart = 5 * time.Second
 
 	checkEvery = time.Second
-	// checkEarly is the pause while a server that has just started is not ready yet.
-	checkEarly = 100 * time.Millisecond
 	// slowCheck is how long a check may take before Health reports it.
 	slowCheck = 5 * time.Second
 )
@@ -122,8 +120,8 @@ func (h *health) begin(now time.Time) {
 	h.began = now
 }
 
-// end notes what a check has found, and returns the pause until the next one.
-func (h *health) end(now time.Time, found fault) time.Duration {
+// end notes what a check has found.
+func (h *health) end(now time.Time, found fault) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.began = time.Time{}
@@ -144,10 +142,6 @@ func (h *health) end(now time.Time, found fault) time.Duration {
 	default:
 		h.err = found.err
 	}
-	if h.ready || found.stopped {
-		return checkEvery
-	}
-	return checkEarly
 }
 
 // at returns what is reported.
@@ -181,20 +175,20 @@ func (s *Server) AwaitRestart(ctx context.Context) error {
 
 // startChecks checks once, so that Health is known when Start returns, and then until the server is closed.
 func (s *Server) startChecks() {
-	pause := s.health.end(time.Now(), s.check())
+	s.health.end(time.Now(), s.check())
 	s.checking.Go(func() {
 		for {
 			select {
 			case <-s.life.Done():
 				return
-			case <-time.After(pause):
+			case <-time.After(checkEvery):
 			}
 			s.health.begin(time.Now())
 			found := s.check()
 			if s.life.Err() != nil { // it may have found a server that is being stopped
 				return
 			}
-			pause = s.health.end(time.Now(), found)
+			s.health.end(time.Now(), found)
 		}
 	})
 }

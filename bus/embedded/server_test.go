@@ -92,26 +92,6 @@ func busyAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func TestRestartKeepsData(t *testing.T) {
-	cfg := config(t, "")
-	s := start(t, cfg)
-	nc := connect(t, s, s.InProcess())
-	if _, err := bucket(t, nc).PutString(t.Context(), "key", "kept"); err != nil {
-		t.Fatal(err)
-	}
-	nc.Close()
-	s.Close()
-
-	s = start(t, cfg)
-	e, err := bucket(t, connect(t, s, s.InProcess())).Get(t.Context(), "key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(e.Value()); got != "kept" {
-		t.Errorf("read %q after the restart", got)
-	}
-}
-
 // An address in use is named, also one of the listeners that nats-server opens by itself. Nothing is written before.
 func TestAddressInUse(t *testing.T) {
 	for name, file := range map[string]string{

@@ -60,8 +60,9 @@ func checkVersion(server, version string) error {
 	if semver.Compare("v"+strings.TrimPrefix(version, "v"), leastVersion) >= 0 {
 		return nil
 	}
+	printable := strings.Trim(strconv.Quote(version), `"`)
 	return TooOld(fmt.Sprintf("the NATS server %s has version %s, and generators can repeat IDs with versions before "+
-		"%s: upgrade every NATS server to %[3]s or later", server, strings.Trim(strconv.Quote(version), `"`), leastVersion[1:]))
+		"%s: upgrade every NATS server to %[3]s or later", server, printable, leastVersion[1:]))
 }
 
 // WhileSlow calls connect, which is nats.Connect or the like, again if it failed because something was slow. The
