@@ -21,11 +21,12 @@ import (
 
 // fakeLine is a connection to generators that exist only in virtual time.
 type fakeLine struct {
-	x      *exchange
-	line   int
-	began  time.Time
-	lost   atomic.Bool
-	answer func(n int64) (reply *nats.Msg, after time.Duration) // to the n-th request of the line; nil: none comes
+	x     *exchange
+	line  int
+	began time.Time
+	lost  atomic.Bool
+	// answer is to the n-th request of the line, for so many IDs. nil: none comes
+	answer func(n, ids int64) (reply *nats.Msg, after time.Duration)
 
 	mu     sync.Mutex
 	sent   []time.Duration // when requests came
@@ -42,12 +43,16 @@ func (f *fakeLine) away() error {
 func (f *fakeLine) lastError() error { return nil }
 func (f *fakeLine) end()             {}
 
-func (f *fakeLine) publish(_ string, _ []byte, token uint64, number int) error {
+func (f *fakeLine) publish(_ string, body []byte, token uint64, number int) error {
+	ids, err := strconv.ParseInt(string(body), 10, 64)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sent = append(f.sent, time.Since(f.began))
 	f.number = number
-	if reply, after := f.answer(int64(len(f.sent))); reply != nil {
+	if reply, after := f.answer(int64(len(f.sent)), ids); reply != nil {
 		time.AfterFunc(after, func() { f.x.receive(f.line, token, number, reply) })
 	}
 	return nil
@@ -64,7 +69,7 @@ func (f *fakeLine) times() (ms []int64) {
 }
 
 // faked returns a client with a fake line for each function. Answers take about a millisecond up to now.
-func faked(answers ...func(n int64) (*nats.Msg, time.Duration)) (*Client, []*fakeLine) {
+func faked(answers ...func(n, ids int64) (*nats.Msg, time.Duration)) (*Client, []*fakeLine) {
 	c := newClient(nil)
 	c.x.small.delay = leastDelay
 	var lines []*fakeLine
@@ -79,9 +84,9 @@ func faked(answers ...func(n int64) (*nats.Msg, time.Duration)) (*Client, []*fak
 var (
 	one       = &nats.Msg{Data: []byte("1")}
 	nobody    = &nats.Msg{Header: nats.Header{"Status": {"503"}}}
-	silentFor = func(int64) (*nats.Msg, time.Duration) { return nil, 0 }
-	answersIn = func(d time.Duration) func(int64) (*nats.Msg, time.Duration) {
-		return func(int64) (*nats.Msg, time.Duration) { return one, d }
+	silentFor = func(_, _ int64) (*nats.Msg, time.Duration) { return nil, 0 }
+	answersIn = func(d time.Duration) func(_, _ int64) (*nats.Msg, time.Duration) {
+		return func(_, _ int64) (*nats.Msg, time.Duration) { return one, d }
 	}
 )
 
@@ -117,7 +122,7 @@ func TestWhenRequestsAreSentAgain(t *testing.T) {
 // other call sends hedges for a while.
 func TestPausesAfterRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, lines := faked(func(int64) (*nats.Msg, time.Duration) { return nobody, time.Millisecond })
+		c, lines := faked(func(_, _ int64) (*nats.Msg, time.Duration) { return nobody, time.Millisecond })
 		if _, err := takeWithin(t, c, time.Second); !errors.Is(err, nats.ErrNoResponders) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
@@ -137,7 +142,7 @@ func TestPausesAfterRefusals(t *testing.T) {
 // While generators answer within a second, hedges are one in a hundred requests, however late the answers are.
 func TestHedgesHaveABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := faked(func(n int64) (*nats.Msg, time.Duration) {
+		c, _ := faked(func(n, _ int64) (*nats.Msg, time.Duration) {
 			if n%20 == 0 {
 				return one, 300 * time.Millisecond
 			}
@@ -160,7 +165,7 @@ func TestHedgesHaveABudget(t *testing.T) {
 func TestWhatHedgesCost(t *testing.T) {
 	for took, cost := range map[time.Duration]int{30 * time.Millisecond: 3, 900 * time.Millisecond: 3, 3 * time.Second: 0} {
 		synctest.Test(t, func(t *testing.T) {
-			c, _ := faked(func(n int64) (*nats.Msg, time.Duration) {
+			c, _ := faked(func(n, _ int64) (*nats.Msg, time.Duration) {
 				if n == 1 {
 					return one, took
 				}
@@ -187,7 +192,7 @@ func TestFrozenGenerator(t *testing.T) {
 		thaw := 10 * time.Second
 		var c *Client
 		var lines []*fakeLine
-		c, lines = faked(func(int64) (*nats.Msg, time.Duration) {
+		c, lines = faked(func(_, _ int64) (*nats.Msg, time.Duration) {
 			took := time.Duration(random.Int64N(int64(2*time.Millisecond))) + 200*time.Microsecond
 			isLast := lines[0].number == 12
 			if now := time.Since(lines[0].began); now < thaw && random.IntN(3) == 0 && !isLast {
@@ -220,7 +225,7 @@ func TestFrozenGenerator(t *testing.T) {
 // of that one loses every second request. A request in a second looks whether the frozen server is back.
 func TestFrozenServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lossy := func(n int64) (*nats.Msg, time.Duration) {
+		lossy := func(n, _ int64) (*nats.Msg, time.Duration) {
 			if n%2 == 0 {
 				return nil, 0
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,47 +21,34 @@ import (
 // poolWorld is a pool, and a generator of its tag.
 type poolWorld struct {
 	*Pool
-	x *exchange
 
 	lock  sync.Mutex
 	given []Range
 	asked []int64 // how many IDs, by each request
-	// answer returns the IDs of an answer, and after how long it comes; nil: it is refused as exhausted
-	answer func(n int64) ([]Range, time.Duration)
 }
 
+// newPoolWorld returns a pool. answer returns the IDs of an answer, and after how long it comes; nil: it is refused as
+// exhausted.
 func newPoolWorld(tb testing.TB, answer func(n int64) ([]Range, time.Duration), opts ...PoolOption) *poolWorld {
 	tb.Helper()
+	w := &poolWorld{}
 	c := newClient(nil)
-	w := &poolWorld{x: c.x, answer: answer}
-	c.x.lines = []transport{w}
+	c.x.lines = []transport{&fakeLine{x: c.x, answer: func(_, n int64) (*nats.Msg, time.Duration) {
+		w.lock.Lock()
+		defer w.lock.Unlock()
+		ranges, after := answer(n)
+		w.asked, w.given = append(w.asked, n), append(w.given, ranges...)
+		if ranges == nil {
+			return &nats.Msg{Header: nats.Header{wire.HeaderErrorCode: {"507"}},
+				Data: wire.Encode(&Error{Code: 507, Reason: Exhausted, Message: "no"})}, after
+		}
+		return &nats.Msg{Data: wire.AppendReply(nil, ranges, false)}, after
+	}}}
 	var err error
 	if w.Pool, err = c.Pool("order", opts...); err != nil {
 		tb.Fatal(err)
 	}
 	return w
-}
-
-func (w *poolWorld) away() error      { return nil }
-func (w *poolWorld) lastError() error { return nil }
-func (w *poolWorld) end()             {}
-
-func (w *poolWorld) publish(_ string, body []byte, token uint64, number int) error {
-	n, err := strconv.ParseInt(string(body), 10, 64)
-	if err != nil {
-		return err
-	}
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	ranges, after := w.answer(n)
-	w.asked, w.given = append(w.asked, n), append(w.given, ranges...)
-	msg := &nats.Msg{Data: wire.AppendReply(nil, ranges, false)}
-	if ranges == nil {
-		msg = &nats.Msg{Header: nats.Header{wire.HeaderErrorCode: {"507"}},
-			Data: wire.Encode(&Error{Code: 507, Reason: Exhausted, Message: "no"})}
-	}
-	time.AfterFunc(after, func() { w.x.receive(0, token, number, msg) })
-	return nil
 }
 
 // inOrder returns a generator that answers at once.
