@@ -19,6 +19,7 @@ import (
 	"github.com/leafbus/leafbus/bus/events"
 	"github.com/leafbus/leafbus/bus/idspace"
 	"github.com/leafbus/leafbus/internal/testkit"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 // read fetches a view, which must be there.
@@ -139,20 +140,6 @@ func TestSharedAnswers(t *testing.T) {
 	})
 }
 
-// alertMessage is the message of an alert, or of its end.
-func alertMessage(subject, id string, after time.Duration, body string) *nats.Msg {
-	msg := nats.NewMsg(subject)
-	tokens := strings.SplitN(subject, ".", 6)
-	for name, value := range map[string]string{
-		"ce-id": id, "Nats-Msg-Id": id, "ce-source": "/leaf/n", "ce-type": "leaf." + tokens[3] + "." + tokens[4], "ce-subject": tokens[5],
-		"ce-time": time.Now().Add(after).UTC().Format(time.RFC3339Nano),
-	} {
-		msg.Header[name] = []string{value}
-	}
-	msg.Data = []byte(body)
-	return msg
-}
-
 // The page shows the latest events of the stream, each once, also of a stream that was made again.
 func TestLatestEvents(t *testing.T) {
 	t.Parallel()
@@ -166,7 +153,10 @@ func TestLatestEvents(t *testing.T) {
 		t.Helper()
 		for i := from; i <= to; i++ {
 			id := fmt.Sprint(i)
-			msg := alertMessage("leaf.events.alert.segment.starved.a"+id, id, -time.Hour, `{"node":"n","tag":"a","waiting":1}`)
+			msg := nats.NewMsg("leaf.events.alert.segment.starved.a" + id)
+			msg.Data = []byte(`{"node":"n","tag":"a","waiting":1}`)
+			msg.Header.Set(wire.HeaderID, id)
+			msg.Header.Set(wire.HeaderTime, time.Now().Format(time.RFC3339Nano))
 			if _, err := js.PublishMsg(t.Context(), msg); err != nil {
 				t.Fatal(err)
 			}

@@ -66,6 +66,8 @@ func TestAnswers(t *testing.T) {
 			return `{"tag":"a","max_id":"7","was":"7","step":5,"unheard":["n2","n1"]}`, ""
 		case `{"tag":"order"}`:
 			return `{"tag":"order","max_id":"12000","was":"5001","step":5,"unheard":["n1"]}`, ""
+		case `{"tag":"nobody"}`:
+			return `{"code":404,"reason":"unknown_tag","message":"nobody: unknown tag"}`, "404"
 		case `{"from":7,"limit":1}`:
 			return `{"registry":"kv","workers":[` + holder + `]}`, ""
 		case `{"worker":7,"node":"gone","reserved_until":"2999-01-02T03:04:05Z"}`:
@@ -84,6 +86,7 @@ func TestAnswers(t *testing.T) {
 		{"tag advance --all", cli.ExitFailed, lines, "leaf: 1 of 3 tags were not advanced (--json lists all):\nz: "},
 		{"tag advance --all --json", cli.ExitFailed, `"failed":[{"tag":"z","error":"`, "1 of 3"},
 		{"tag advance order a", cli.ExitOK, "order 5001 → 12000\na 7 unchanged\n", ""},
+		{"tag advance nobody", cli.ExitFailed, "", "were not advanced (--json lists all):\nnobody: unknown tag"},
 		{"workers release 7 --yes", cli.ExitFailed, "", "worker 7 may have been released"},
 	} {
 		status, stdout, stderr := leaf(t, append(strings.Fields(c.args), "-s", url)...)

@@ -53,7 +53,10 @@ func forMany[T, R any](s *cli.Session, all []T, word string, name func(T) string
 					word)
 			default:
 				failed = append(failed, failedTag{name(of), errs[i].Error()})
-				problems = append(problems, fmt.Errorf("%s: %w", name(of), errs[i]))
+				if !strings.HasPrefix(errs[i].Error(), name(of)+": ") {
+					errs[i] = fmt.Errorf("%s: %w", name(of), errs[i])
+				}
+				problems = append(problems, errs[i])
 			}
 		}
 	}
