@@ -55,6 +55,7 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 		return cfg, err
 	}
 	cfg.Conn, cfg.JS, cfg.Log = c.State.JS.Conn(), c.State.JS, c.State.Log
+	cfg.Address = c.State.JS.Conn().ConnectedUrlRedacted
 	cfg.Node, cfg.Index, cfg.LoadAhead = c.Folder.Node, c.Folder.Index, true
 	cfg.Join, cfg.Open, cfg.Installation = m.join, m.open, m.resumes()
 	cfg.Witness = m.known
