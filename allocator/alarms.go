@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// alarms sends alerts and their ends, and knows which tags fail. The lock of a buffer guards what it keeps there.
+// alarms sends alerts and their ends, and knows which tags fail. The lock of a buffer guards what
+// it keeps there.
 type alarms struct {
 	notify   func(Event)
 	index    *Index
@@ -37,8 +38,9 @@ func (a *alarms) recoveredLocked(b *buffer) {
 	a.recountLocked(b)
 }
 
-// regressedLocked reports that the store went backwards, once until the next refill succeeds, and each
-// range that may come twice. A buffer that is gone reports nothing: no refill would end the alert.
+// regressedLocked reports that the store went backwards, once until the next refill succeeds, and
+// each range that may come twice. A buffer that is gone reports nothing: no refill would end the
+// alert.
 func (a *alarms) regressedLocked(b *buffer, e Regressed) {
 	if !b.gone && (!b.alerts[regressed] || e.Action == Dropped) {
 		b.alerts[regressed] = true
@@ -52,14 +54,15 @@ func (a *alarms) heldTwiceLocked(b *buffer, own, other Range) {
 		InDoubt: Range{First: max(own.First, other.First), Last: min(own.Last, other.Last)}})
 }
 
-// mayAlertLocked reports whether b may raise an alert. A name of which nothing is known may not: callers can ask for
-// any name while the store is away, and would hide the alerts that count. One that is gone may not, because nothing
-// would end the alert.
+// mayAlertLocked reports whether b may raise an alert. A name of which nothing is known may not:
+// callers can ask for any name while the store is away, and would hide the alerts that count. One
+// that is gone may not, because nothing would end the alert.
 func (a *alarms) mayAlertLocked(b *buffer) bool {
 	return !b.gone && (b.stepper.base > 0 || a.index.End(b.tag) > 0)
 }
 
-// Failing is about the tags whose refills fail. A record that is damaged, newer or locked is no failure of the store.
+// Failing is about the tags whose refills fail. A record that is damaged, newer or locked is no
+// failure of the store.
 type Failing struct {
 	Tags int // their number
 	// Store is the latest error of those that fail because the store does; nil: there is none.
@@ -69,8 +72,8 @@ type Failing struct {
 	Dry error
 }
 
-// Failing returns what is known of the tags whose refills fail. It takes constant time, because it is called several
-// times in 200 ms.
+// Failing returns what is known of the tags whose refills fail. It takes constant time, because it
+// is called several times in 200 ms.
 func (a *alarms) Failing() Failing {
 	t := &a.troubles
 	t.mu.Lock()

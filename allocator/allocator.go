@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// Allocator hands out IDs of any number of tags. Its methods are safe for
-// concurrent use.
+// Allocator hands out IDs of any number of tags. Its methods are safe for concurrent use.
 //
-// It starts these goroutines: its refills, at most one for each tag, and in [Allocator.Run] those that load tags ahead,
-// evict idle ones, write marks, and raise records and rows that were set back. Run waits for all of them. Its parts own
-// what they know; a part uses those before it:
+// It starts these goroutines: its refills, at most one for each tag, and in [Allocator.Run] those
+// that load tags ahead, evict idle ones, write marks, and raise records and rows that were set
+// back. Run waits for all of them. Its parts own what they know; a part uses those before it:
 //
 //	memory, alarms, quotas   the buffers; which tags fail; the rules in force
 //	└── refills              IDs for memory, by claims
@@ -56,10 +55,11 @@ func New(cfg Config) *Allocator {
 	return a
 }
 
-// Run follows the records until the context is done. Meanwhile it reserves a segment for each tag that was used in the
-// last day, evicts tags that were idle for one or two days, raises records that were set back, and keeps the rows of a
-// database and the records equal. Then it refuses waiting requests with ErrClosed, and returns when all refills have
-// ended. IDs in memory are served also afterwards. A disk that hangs delays the return by a few seconds, and keeps one
+// Run follows the records until the context is done. Meanwhile it reserves a segment for each tag
+// that was used in the last day, evicts tags that were idle for one or two days, raises records
+// that were set back, and keeps the rows of a database and the records equal. Then it refuses
+// waiting requests with ErrClosed, and returns when all refills have ended. IDs in memory are
+// served also afterwards. A disk that hangs delays the return by a few seconds, and keeps one
 // goroutine.
 func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Go(a.keepMemory)
@@ -88,8 +88,8 @@ func (a *Allocator) Run(ctx context.Context) {
 	a.wg.Wait()
 }
 
-// keepMarks writes what was heard of other generators' claims into the file of the marks, until the allocator is
-// closed.
+// keepMarks writes what was heard of other generators' claims into the file of the marks, until the
+// allocator is closed.
 func (a *Allocator) keepMarks() {
 	for pause(a.ctx, flushEvery, nil) {
 		_ = a.cfg.Index.flush() // the next one tries again, and own claims report the fault
@@ -223,8 +223,9 @@ func (m *memory) forget(b *buffer) {
 // Failures is how many attempts at a refill have failed.
 func (a *refills) Failures() int64 { return a.failures.Load() }
 
-// Has returns how many IDs of a tag a request could get at once, for the requests of other generators: none of a strict
-// tag. refills says whether this generator can reserve more of the tag soon, for all that it knows.
+// Has returns how many IDs of a tag a request could get at once, for the requests of other
+// generators: none of a strict tag. refills says whether this generator can reserve more of the tag
+// soon, for all that it knows.
 func (a *Allocator) Has(tag string) (left int64, refills bool) {
 	b := a.lockedBuffer(tag)
 	if b == nil {

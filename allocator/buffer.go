@@ -63,7 +63,8 @@ type Segment struct {
 	Run  string // of the generator that claimed it and handed it over; empty: this one claimed it
 }
 
-// overlaps reports whether a claim of a run takes IDs of the segment, and is not the claim that made the segment.
+// overlaps reports whether a claim of a run takes IDs of the segment, and is not the claim that
+// made the segment.
 func (s Segment) overlaps(r Range, run string) bool {
 	return s.Overlaps(r) && (s.Run == "" || s.Run != run)
 }
@@ -86,8 +87,7 @@ func (b *buffer) wakeLocked() {
 	}
 }
 
-// takeLocked moves n IDs from memory to the end of ranges; memory must have at
-// least n.
+// takeLocked moves n IDs from memory to the end of ranges; memory must have at least n.
 func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 	b.taken += n
 	for n > 0 {
@@ -107,8 +107,9 @@ func (b *buffer) takeLocked(ranges []Range, n int64) []Range {
 	return ranges
 }
 
-// installLocked takes a reserved range into memory and serves the waiters from it. If it is not enough for all of them,
-// the rest is saved for them: requests that come later wait, too, however few IDs they need.
+// installLocked takes a reserved range into memory and serves the waiters from it. If it is not
+// enough for all of them, the rest is saved for them: requests that come later wait, too, however
+// few IDs they need.
 func (b *buffer) installLocked(r Range) {
 	b.segments = append(b.segments, Segment{Range: r, Next: r.First})
 	b.trimLocked()
@@ -128,7 +129,8 @@ func (b *buffer) serveLocked() {
 
 func (b *buffer) giveLocked(w *waiter) { b.settleLocked(w, b.takeLocked(nil, w.n), nil) }
 
-// raiseFloorLocked drops the IDs below floor: those in the segments, and those of a refill under way.
+// raiseFloorLocked drops the IDs below floor: those in the segments, and those of a refill under
+// way.
 func (b *buffer) raiseFloorLocked(floor int64) {
 	if floor <= b.floor {
 		return
@@ -137,8 +139,9 @@ func (b *buffer) raiseFloorLocked(floor int64) {
 	b.trimLocked()
 }
 
-// discardLocked drops the segments that overlap r, which another generator holds too, and returns them as they were
-// reserved, and so the last range that was used up, once. What the run that claimed r has handed over is no overlap.
+// discardLocked drops the segments that overlap r, which another generator holds too, and returns
+// them as they were reserved, and so the last range that was used up, once. What the run that
+// claimed r has handed over is no overlap.
 func (b *buffer) discardLocked(r Range, run string) (held []Range) {
 	b.segments = slices.DeleteFunc(b.segments, func(s Segment) bool {
 		overlaps := s.overlaps(r, run)

@@ -13,27 +13,30 @@ import (
 )
 
 const (
-	// A range of the database above the record's end shows that another generator reserved the IDs between and is about
-	// to claim them. For up to claimTurn that generator goes first, else its range would be lost.
+	// A range of the database above the record's end shows that another generator reserved the IDs
+	// between and is about to claim them. For up to claimTurn that generator goes first, else its
+	// range would be lost.
 	claimTurn = 25 * time.Millisecond
 	// claimLook is how often a claim looks for that meanwhile.
 	claimLook = time.Millisecond
-	// loadTimeout bounds the read before a claim. It can be repeated safely, and its answer may be lost.
+	// loadTimeout bounds the read before a claim. It can be repeated safely, and its answer may be
+	// lost.
 	loadTimeout = time.Second
-	// learnFor is how long ago another generator may have claimed a range whose step a start begins with.
+	// learnFor is how long ago another generator may have claimed a range whose step a start begins
+	// with.
 	learnFor = time.Hour
-	// leftShare of what a limit leaves is the most that is reserved ahead of the requests, so that one generator does not
-	// hold the last IDs while others have none.
+	// leftShare of what a limit leaves is the most that is reserved ahead of the requests, so that
+	// one generator does not hold the last IDs while others have none.
 	leftShare = 64
 )
 
 // errTooLate: another generator has claimed IDs above the range. Nothing is wrong.
 var errTooLate = fmt.Errorf("%w: another generator claimed a later range first, so this one is lost", ErrConflict)
 
-// claims proposes ranges and claims them in the tags' records. These rules make each ID unique (N1 to N8 in the
-// design):
+// claims proposes ranges and claims them in the tags' records. These rules make each ID unique (N1
+// to N8 in the design):
 //
-//	propose   the next IDs after the record's end; or, of a tag in a database, what Numbers took from there on
+//	propose   the next IDs after the record's end; in a database, what Numbers took from there
 //	refuse    what is below the record's end, or below what this generator knows to be in use
 //	swap      the record by compare-and-set, on the revision that was looked at
 //	serve     only after the acknowledgement; a write without one is a lost range
@@ -44,10 +47,10 @@ type claims struct {
 	latest fresh.Records[Stored] // that were loaded, written, pushed or watched a moment ago
 }
 
-// reserve claims the next IDs of a tag, from from on at least: all IDs below are in use. Errors that claimed nothing:
-// ErrUnknownTag, ErrExhausted, ErrPaused, ErrConflict (ask again), of these an AdvancedError if the store went
-// backwards and was raised, and of a strict tag an OvertakenError. After any other error what was to be claimed is
-// lost.
+// reserve claims the next IDs of a tag, from from on at least: all IDs below are in use. Errors
+// that claimed nothing: ErrUnknownTag, ErrExhausted, ErrPaused, ErrConflict (ask again), of these
+// an AdvancedError if the store went backwards and was raised, and of a strict tag an
+// OvertakenError. After any other error what was to be claimed is lost.
 func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (Grant, error) {
 	s, loaded, err := c.basis(ctx, tag)
 	// Neither a refusal nor a heal may rest on a record from before a change.
@@ -93,8 +96,9 @@ func (c *claims) reserve(ctx context.Context, tag string, p plan, from int64) (G
 	return c.claim(ctx, s, Claim{First: r.First, Last: r.Last, Node: c.cfg.Node, Run: c.cfg.Run, Step: p.step})
 }
 
-// beyond is the error of a range of the database above the last ID, while the record has IDs left. Only the record
-// exhausts a tag: SQL may have moved max_id by mistake, and it can be set back until the record has risen to it.
+// beyond is the error of a range of the database above the last ID, while the record has IDs left.
+// Only the record exhausts a tag: SQL may have moved max_id by mistake, and it can be set back
+// until the record has risen to it.
 func (s Stored) beyond(err error) error {
 	if !errors.Is(err, ErrExhausted) || s.Left(s.MaxID) == 0 {
 		return err
@@ -103,8 +107,8 @@ func (s Stored) beyond(err error) error {
 		"if that is a mistake, set max_id back by SQL at once", ErrDamaged, s.Name, s.MaxID)
 }
 
-// refuses is the error if the record does not let n IDs be claimed. Of a tag in memory the last ones are enough: then
-// memory shows which requests they are enough for.
+// refuses is the error if the record does not let n IDs be claimed. Of a tag in memory the last
+// ones are enough: then memory shows which requests they are enough for.
 func (s Stored) refuses(n int64) error {
 	if err := s.present(); err != nil {
 		return err
@@ -127,8 +131,8 @@ func (c *claims) basis(ctx context.Context, tag string) (s Stored, loaded bool, 
 	return s, true, err
 }
 
-// load reads the record of a tag. A process that stood still meanwhile reads it again: the records may have been set
-// back since the answer, and then its revision may be that of another record.
+// load reads the record of a tag. A process that stood still meanwhile reads it again: the records
+// may have been set back since the answer, and then its revision may be that of another record.
 func (c *claims) load(ctx context.Context, tag string) (Stored, error) {
 	for {
 		at := time.Now()
@@ -166,7 +170,8 @@ func (c *claims) swap(ctx context.Context, t Tag, revision uint64) (Stored, erro
 func (c *claims) note(s Stored) {
 	if old, ok := c.latest.Get(s.Name); s.Revision != 0 && (!ok || old.Revision < s.Revision) {
 		at := time.Now()
-		// A process that stood still gets old records, of which the revision may have been given again.
+		// A process that stood still gets old records, of which the revision may have been given
+		// again.
 		if s.Updated.Before(at) {
 			at = s.Updated
 		}
@@ -174,8 +179,8 @@ func (c *claims) note(s Stored) {
 	}
 }
 
-// propose returns the range that is to be claimed: the next one after the record's end, or what the database gives. It
-// sets the step of the record to that of the row.
+// propose returns the range that is to be claimed: the next one after the record's end, or what the
+// database gives. It sets the step of the record to that of the row.
 func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Range, error) {
 	left := s.Left(s.MaxID)
 	n := max(min(p.need, left), min(max(p.n, s.Step), left/leftShare))
@@ -193,8 +198,8 @@ func (c *claims) propose(ctx context.Context, s *Stored, p plan, from int64) (Ra
 	return Range{First: s.MaxID, Last: s.MaxID + n - 1}, nil
 }
 
-// claim claims a range, or as much of it as lies up to the tag's limit. A range of the database is claimed again after
-// a certain conflict, on the record as it is then.
+// claim claims a range, or as much of it as lies up to the tag's limit. A range of the database is
+// claimed again after a certain conflict, on the record as it is then.
 func (c *claims) claim(ctx context.Context, s Stored, claim Claim) (Grant, error) {
 	step, ofDatabase := s.Step, c.cfg.Numbers != nil && s.Order == Trend
 	pauseFor := time.Duration(0)
@@ -268,8 +273,8 @@ func (c *claims) healed(s Stored, end int64) Tag {
 	return t
 }
 
-// heal makes the record of a tag have all that this generator knows: the store was set back. is has no revision if
-// there was nothing to do.
+// heal makes the record of a tag have all that this generator knows: the store was set back. is has
+// no revision if there was nothing to do.
 func (c *claims) heal(ctx context.Context, tag string) (was, is Stored, err error) {
 	s, err := c.load(ctx, tag)
 	if err != nil || s.Revision == 0 {
@@ -281,8 +286,8 @@ func (c *claims) heal(ctx context.Context, tag string) (was, is Stored, err erro
 	return s, is, err
 }
 
-// adopt makes the record of a tag that has none and of which the database has a row: SQL made it, or JetStream lost the
-// record.
+// adopt makes the record of a tag that has none and of which the database has a row: SQL made it,
+// or JetStream lost the record.
 func (c *claims) adopt(ctx context.Context, tag string) (Stored, error) {
 	lost := c.cfg.Records.Err()
 	unknown := ErrUnknownTag
@@ -340,7 +345,8 @@ func (c *claims) newer(ctx context.Context, s Stored, until time.Time) Stored {
 	return s
 }
 
-// Known is what a generator knows of a tag, whatever its record says. Its JSON is that of messages between generators.
+// Known is what a generator knows of a tag, whatever its record says. Its JSON is that of messages
+// between generators.
 type Known struct {
 	End   int64 `json:"end,string,omitempty"`   // of all ranges that are known to be in use
 	Floor int64 `json:"floor,string,omitempty"` // no ID below it is handed out
@@ -359,12 +365,12 @@ func (k Known) Merge(other Known) Known {
 
 // Keys are the keys of opaque tags. Their methods are safe for concurrent use.
 type Keys interface {
-	// Load makes sure that the key of an opaque tag is in memory. The error matches ErrDamaged if the key is lost, or is
-	// not the one that the record names: another key would repeat IDs.
+	// Load makes sure that the key of an opaque tag is in memory. The error matches ErrDamaged if
+	// the key is lost, or is not the one that the record names: another key would repeat IDs.
 	Load(ctx context.Context, t Tag) error
-	// Make returns the ID of the key of a new opaque tag. All keys come from one secret, which is made with the first
-	// of them. If there is none, before says what shows that there was one; empty: nothing. Then it is lost, and
-	// another one would repeat IDs.
+	// Make returns the ID of the key of a new opaque tag. All keys come from one secret, which is
+	// made with the first of them. If there is none, before says what shows that there was one;
+	// empty: nothing. Then it is lost, and another one would repeat IDs.
 	Make(ctx context.Context, t Tag, before func(context.Context) (sign string, err error)) (id string, err error)
 }
 

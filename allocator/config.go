@@ -37,7 +37,8 @@ const (
 	flushEvery = 3 * time.Second
 	// maxUnknown is how many tags may fail before those that were never loaded leave memory.
 	maxUnknown = 1000
-	// maxHeard bounds the ranges of other generators that are compared with one answer of the store.
+	// maxHeard bounds the ranges of other generators that are compared with one answer of the
+	// store.
 	maxHeard = 1000
 	// maxRefills bounds the writes to the store that are under way at once.
 	maxRefills = 64
@@ -63,31 +64,33 @@ type Config struct {
 	LoadAhead bool
 	// Pace waits before each of them while their events wait to be published. Default: no wait.
 	Pace func(context.Context)
-	// Refresh is how often the rows of Numbers are compared with the records. Default: DefaultRefresh.
+	// Refresh is how often the rows of Numbers are compared with the records. Default:
+	// DefaultRefresh.
 	Refresh time.Duration
 	// Leads reports whether this generator does that, for all of them. Default: it does.
 	Leads func() bool
 
-	// Notify receives the events, those of one tag in their order. It is called
-	// under a lock, by several goroutines at once: it must neither block nor call
-	// the allocator. Default: none.
+	// Notify receives the events, those of one tag in their order. It is called under a lock, by
+	// several goroutines at once: it must neither block nor call the allocator. Default: none.
 	Notify func(Event)
 
-	// Push is called with each record that was written, before an ID of it is handed out: the other generators must
-	// hear of it, see [Allocator.Push]. Records of claims of strict tags come from the watch alone. Without a revision,
-	// only its last range counts. Several goroutines call it. Default: none.
+	// Push is called with each record that was written, before an ID of it is handed out: the other
+	// generators must hear of it, see [Allocator.Push]. Records of claims of strict tags come from
+	// the watch alone. Without a revision, only its last range counts. Several goroutines call it.
+	// Default: none.
 	Push func(Stored)
 
-	// Ask asks all other generators that are heard what they know of a tag that has no record. Several goroutines call
-	// it. Default: nothing is known.
+	// Ask asks all other generators that are heard what they know of a tag that has no record.
+	// Several goroutines call it. Default: nothing is known.
 	Ask func(ctx context.Context, tag string) (Known, error)
 
-	// Starting is why tags may not be known yet; nil: all are. Until then no request hears that a tag is unknown.
-	// Default: nil.
+	// Starting is why tags may not be known yet; nil: all are. Until then no request hears that a
+	// tag is unknown. Default: nil.
 	Starting func() error
 
-	// PassOn asks the generator with this run to claim n IDs of a strict tag, with [Allocator.RequestForPeer], and returns
-	// them: one range of exactly n, claimed after the call began. Several goroutines call it. Default: it always fails.
+	// PassOn asks the generator with this run to claim n IDs of a strict tag, with
+	// [Allocator.RequestForPeer], and returns them: one range of exactly n, claimed after the call
+	// began. Several goroutines call it. Default: it always fails.
 	PassOn func(ctx context.Context, run, tag string, n int64) (Range, error)
 
 	MaxBatch   int64         // most IDs in one request
@@ -95,9 +98,9 @@ type Config struct {
 	MaxWaiting int64         // most requests that wait at a time
 	MaxStep    int64         // largest step that adaptation reaches
 
-	// Outlast is how long the IDs of a tag in memory should last at its present rate, so that it outlasts a store that
-	// is away. The step grows until a segment lasts at least as long, and shrinks when one lasts twice as long. A tag
-	// may have its own.
+	// Outlast is how long the IDs of a tag in memory should last at its present rate, so that it
+	// outlasts a store that is away. The step grows until a segment lasts at least as long, and
+	// shrinks when one lasts twice as long. A tag may have its own.
 	Outlast time.Duration
 }
 

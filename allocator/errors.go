@@ -16,12 +16,13 @@ var (
 
 	// ErrUnavailable: the store cannot be reached, or does not do its work.
 	ErrUnavailable = errors.New("the store is unavailable")
-	// ErrDamaged: the store's record of the tag is not what was written. An
-	// operator must fix it.
+	// ErrDamaged: the store's record of the tag is not what was written. An operator must fix it.
 	ErrDamaged = errors.New("the tag's record is damaged")
-	// ErrNewer: the tag's record is of a newer version of this program. Only that version can serve the tag.
+	// ErrNewer: the tag's record is of a newer version of this program. Only that version can serve
+	// the tag.
 	ErrNewer = errors.New("the tag's record is of a newer version")
-	// ErrTagsLost: the store lost the records of all tags. A tag without a record may have been one of them.
+	// ErrTagsLost: the store lost the records of all tags. A tag without a record may have been one
+	// of them.
 	ErrTagsLost = errors.New("the records of all tags are lost")
 	// ErrLocked: the tag's record was locked for longer than a reservation
 	// waits. Nothing was done, and the store serves other tags.
@@ -29,11 +30,10 @@ var (
 	// ErrRefused: the generator does not belong to this store. Retries do not
 	// help: an operator must change something.
 	ErrRefused = errors.New("refused")
-	// ErrMisconfigured: the store is unavailable until an operator changes something: a password, a right, a name. A
-	// generator that has never used this store is refused; others wait.
+	// ErrMisconfigured: the store is unavailable until an operator changes something: a password, a
+	// right, a name. A generator that has never used this store is refused; others wait.
 	ErrMisconfigured = errors.New("an operator must act")
-	// ErrUncertain: a change of a tag got no answer, and may have happened. It is
-	// safe to repeat.
+	// ErrUncertain: a change of a tag got no answer, and may have happened. It is safe to repeat.
 	ErrUncertain = errors.New("it may have happened: send it again")
 	// ErrExhausted: the tag has no IDs left, and never will unless an operator raises its limit.
 	ErrExhausted = errors.New("the tag is exhausted")
@@ -89,8 +89,8 @@ func (e *AdvancedError) Error() string {
 // Unwrap makes the error match ErrConflict.
 func (e *AdvancedError) Unwrap() error { return ErrConflict }
 
-// OvertakenError says that another generator changed the record of a strict tag first. It matches [ErrConflict]:
-// nothing was written.
+// OvertakenError says that another generator changed the record of a strict tag first. It matches
+// [ErrConflict]: nothing was written.
 type OvertakenError struct {
 	Tag string
 	Run string // of the generator that claimed last, by the record; empty: unknown
@@ -103,8 +103,9 @@ func (e *OvertakenError) Error() string {
 // Unwrap makes the error match ErrConflict.
 func (e *OvertakenError) Unwrap() error { return ErrConflict }
 
-// inUseBefore is the [ErrConflict] of a name that was in use before, and whose record is lost. How far a strict tag
-// was, nobody can know, and in which domain an opaque one. IDs below end are known to be in use.
+// inUseBefore is the [ErrConflict] of a name that was in use before, and whose record is lost. How
+// far a strict tag was, nobody can know, and in which domain an opaque one. IDs below end are known
+// to be in use.
 func inUseBefore(tag string, end int64) error {
 	return fmt.Errorf("%w: %s was in use before, and its record is lost: restore a backup, or say where it begins: "+
 		"leaf tag add %[2]s --max-id N, N above all IDs that your services got, and at least %d. "+

@@ -15,9 +15,9 @@ const (
 	CauseBatch    Cause = "batch"    // a request wanted more than a whole step
 )
 
-// Event is one of the types below. An alert (RefillFailed, Starved, Regressed) is
-// sent once when its episode begins, and Recovered once when it ends. A Regressed whose Action is Dropped
-// is sent for each range in doubt.
+// Event is one of the types below. An alert (RefillFailed, Starved, Regressed) is sent once when
+// its episode begins, and Recovered once when it ends. A Regressed whose Action is Dropped is sent
+// for each range in doubt.
 type Event interface{ event() }
 
 // Refilled reports a range that was reserved and is now served.
@@ -36,7 +36,8 @@ type RefillFailed struct {
 	Left int64 // IDs still in memory
 }
 
-// Starved reports that a request was refused because memory had not enough IDs. See [Allocator.Refused].
+// Starved reports that a request was refused because memory had not enough IDs. See
+// [Allocator.Refused].
 type Starved struct {
 	Tag     string
 	Waiting int // requests that wait, the refused one included
@@ -74,7 +75,8 @@ type Damaged struct {
 	Err error
 }
 
-// Shadowed reports that the database has a row with the name of a strict or opaque tag. The row is not served.
+// Shadowed reports that the database has a row with the name of a strict or opaque tag. The row is
+// not served.
 type Shadowed struct{ Tag string }
 
 // Claimed reports a claim of a strict tag. It is for metrics: there are too many to publish.
@@ -103,8 +105,8 @@ func (Damaged) event()      {}
 func (Shadowed) event()     {}
 func (Recovered) event()    {}
 
-// dryError is the error of a request for which memory has not enough IDs. Another generator may have them, so nobody
-// is refused yet.
+// dryError is the error of a request for which memory has not enough IDs. Another generator may
+// have them, so nobody is refused yet.
 type dryError struct {
 	error
 	waiting int // requests that wait, this one included
@@ -124,9 +126,9 @@ func (b *buffer) dryLocked(now time.Time, err error, waiting int) error {
 	return &dryError{err, waiting}
 }
 
-// Refused notes that a caller gets this error of [Allocator.Request] or [Later.Wait]. The first one that is refused
-// because memory has not enough IDs raises the alert [Starved], unless the tag has IDs again by now. Take does it
-// itself.
+// Refused notes that a caller gets this error of [Allocator.Request] or [Later.Wait]. The first one
+// that is refused because memory has not enough IDs raises the alert [Starved], unless the tag has
+// IDs again by now. Take does it itself.
 func (a *refills) Refused(tag string, err error) {
 	dry, ok := errors.AsType[*dryError](err)
 	if !ok {

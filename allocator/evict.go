@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// recentFor is how long ago a range of a tag may have been claimed for a start to load the tag ahead.
+	// recentFor is how long ago a range of a tag may have been claimed for a start to load the tag
+	// ahead.
 	recentFor = 24 * time.Hour
-	// sweepEvery is how often the tags leave memory that were not used since the last time. A tag that is used once a
-	// day, by a job at night say, keeps its step.
+	// sweepEvery is how often the tags leave memory that were not used since the last time. A tag
+	// that is used once a day, by a job at night say, keeps its step.
 	sweepEvery = 25 * time.Hour
 	// mostAhead is how many tags are loaded ahead: those that were used last.
 	mostAhead = 100_000
@@ -55,8 +56,8 @@ func (m *memory) evict(b *buffer) {
 // few at a time and in their order. It tries once and reports no failures, because no
 // request waits: one that comes starts a refill.
 //
-// That is a claim, too. So each start within a day of the last one costs a tag that is not used a segment, and later
-// ones cost none.
+// That is a claim, too. So each start within a day of the last one costs a tag that is not used a
+// segment, and later ones cost none.
 func (a *refills) loadAhead(tags []string) {
 	slots := make(chan struct{}, aheadAtOnce)
 	var failures atomic.Int64 // in a row

@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// A generator that stops hands its unused IDs over to others, so that they are no gap. Each range goes to one
-// generator, once, after it has left memory: if the message is lost, it is a gap.
+// A generator that stops hands its unused IDs over to others, so that they are no gap. Each range
+// goes to one generator, once, after it has left memory: if the message is lost, it is a gap.
 //
 //	the one that stops, after Run has returned    Unused → Yield → (the other: Accept)
 //
 // Nothing of a strict tag is in memory, so nothing is handed over.
 
-// mostSegments bounds the segments of a tag in memory with those that were handed over: two of its own, and those of
-// the generators that stop one after the other. The rest is a gap.
+// mostSegments bounds the segments of a tag in memory with those that were handed over: two of its
+// own, and those of the generators that stop one after the other. The rest is a gap.
 const mostSegments = 8
 
 // Given is a range that a generator hands over. Its JSON is that of messages between generators.
@@ -56,8 +56,8 @@ func (m *memory) Unused() []string {
 // handover takes IDs out of memory for another generator, and into it. It remembers nothing.
 type handover struct{ *follower }
 
-// Yield takes the unused IDs of these tags out of memory, for another generator. Call it after [Allocator.Run] has
-// returned, because a refill could bring more.
+// Yield takes the unused IDs of these tags out of memory, for another generator. Call it after
+// [Allocator.Run] has returned, because a refill could bring more.
 func (a *handover) Yield(tags []string) (gifts []Gift) {
 	for _, tag := range tags {
 		b := a.lockedBuffer(tag)
@@ -78,7 +78,8 @@ func (a *handover) Yield(tags []string) (gifts []Gift) {
 	return gifts
 }
 
-// rooms makes room for IDs of these tags, by tag. It reads the records of those that are not in memory.
+// rooms makes room for IDs of these tags, by tag. It reads the records of those that are not in
+// memory.
 func (a *handover) rooms(ctx context.Context, tags []string) map[string]*buffer {
 	of, buffers := make(map[string]*buffer), make([]*buffer, len(tags))
 	each(len(tags), maxLoads, func(i int) { buffers[i] = a.room(ctx, tags[i]) })
@@ -120,10 +121,11 @@ func (a *handover) room(ctx context.Context, tag string) *buffer {
 	return b
 }
 
-// Accept takes what another generator hands over into memory, and returns how many IDs that are, and the tags for which
-// there is room: no other generator may get their IDs. They have left the memory of the other one, so what an operator
-// changed meanwhile is in force here. First the IDs are in use for good: in the marks. Then they are compared with what
-// is in memory, and with what operators have set.
+// Accept takes what another generator hands over into memory, and returns how many IDs that are,
+// and the tags for which there is room: no other generator may get their IDs. They have left the
+// memory of the other one, so what an operator changed meanwhile is in force here. First the IDs
+// are in use for good: in the marks. Then they are compared with what is in memory, and with what
+// operators have set.
 func (a *handover) Accept(ctx context.Context, gifts []Gift) (n int64, taken []string) {
 	tags := make([]string, len(gifts))
 	for i, g := range gifts {
@@ -150,7 +152,8 @@ func (a *handover) Accept(ctx context.Context, gifts []Gift) (n int64, taken []s
 	return n, taken
 }
 
-// accept takes ranges into memory, as many as there is room for. The oldest IDs are handed out first.
+// accept takes ranges into memory, as many as there is room for. The oldest IDs are handed out
+// first.
 func (a *handover) accept(b *buffer, ranges []Given) (n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,11 +12,12 @@ import (
 	"github.com/leafbus/leafbus/allocator/opaque"
 )
 
-// Index is what a generator knows of every tag: how far it is in use, by its own claims and by those of others (its
-// mark), and what the record said last. A store that offers IDs below a mark went backwards.
+// Index is what a generator knows of every tag: how far it is in use, by its own claims and by
+// those of others (its mark), and what the record said last. A store that offers IDs below a mark
+// went backwards.
 //
-// Marks are kept in a file, see [OpenIndex]. No mark is ever dropped: only the mark shows that a store went backwards,
-// and it must be in memory when the disk fails.
+// Marks are kept in a file, see [OpenIndex]. No mark is ever dropped: only the mark shows that a
+// store went backwards, and it must be in memory when the disk fails.
 //
 // Its methods are safe for concurrent use.
 type Index struct {
@@ -77,14 +78,16 @@ func newIndex(ends map[string]int64) *Index {
 	return x
 }
 
-// End is the mark of a tag: the least ID that a new range may start with. 0: nothing is known of it.
+// End is the mark of a tag: the least ID that a new range may start with. 0: nothing is known of
+// it.
 func (x *Index) End(tag string) int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.of[tag].end
 }
 
-// Order is that of a tag by its record that was seen last. A tag of which none was seen counts as one of trend order.
+// Order is that of a tag by its record that was seen last. A tag of which none was seen counts as
+// one of trend order.
 func (x *Index) Order(tag string) Order {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -130,7 +133,8 @@ func (x *Index) Ends() map[string]int64 {
 	return ends
 }
 
-// Observe raises the mark of a tag to end: the IDs below are in use. The file has it within a few seconds.
+// Observe raises the mark of a tag to end: the IDs below are in use. The file has it within a few
+// seconds.
 func (x *Index) Observe(tag string, end int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -156,9 +160,9 @@ func (x *Index) setLocked(tag string, e indexed) {
 	x.of[tag] = e
 }
 
-// note takes in a record that was written, pushed or watched, and returns the entry as it was. A record that is older
-// than the one before changes only the mark, unless it is one of the first of a watch: then the store may have been set
-// back.
+// note takes in a record that was written, pushed or watched, and returns the entry as it was. A
+// record that is older than the one before changes only the mark, unless it is one of the first of
+// a watch: then the store may have been set back.
 func (x *Index) note(s Stored, first bool) (was indexed) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -189,8 +193,8 @@ func (x *Index) note(s Stored, first bool) (was indexed) {
 	return was
 }
 
-// refresh lets sync read all records, which notes each, and then forgets the records that are not there any more. The
-// marks stay.
+// refresh lets sync read all records, which notes each, and then forgets the records that are not
+// there any more. The marks stay.
 func (x *Index) refresh(sync func() error) error {
 	x.mu.Lock()
 	x.pass++
@@ -225,8 +229,8 @@ func (x *Index) damage(tag string, damaged bool) (changed bool) {
 	return changed
 }
 
-// names returns the names of tags that have a record and are not deleted, as a query asks for them, and where to go on;
-// empty: that was all.
+// names returns the names of tags that have a record and are not deleted, as a query asks for them,
+// and where to go on; empty: that was all.
 func (x *Index) names(q Query) (found []string, next string) {
 	x.listing.Lock()
 	defer x.listing.Unlock()
@@ -255,8 +259,8 @@ func (x *Index) names(q Query) (found []string, next string) {
 	return found, ""
 }
 
-// recent returns the tags of which a range was claimed since then, but strict ones: nothing of these can be loaded
-// ahead. Those that were claimed last come first.
+// recent returns the tags of which a range was claimed since then, but strict ones: nothing of
+// these can be loaded ahead. Those that were claimed last come first.
 func (x *Index) recent(since time.Time) []string {
 	x.mu.Lock()
 	used := make(map[string]int64)
@@ -271,8 +275,8 @@ func (x *Index) recent(since time.Time) []string {
 	})
 }
 
-// polled notes that a reading of the database had the row of a tag, or only its mark, and returns the entry. For a tag
-// in trend order that is not deleted, a mark is not enough: its row is gone.
+// polled notes that a reading of the database had the row of a tag, or only its mark, and returns
+// the entry. For a tag in trend order that is not deleted, a mark is not enough: its row is gone.
 func (x *Index) polled(tag string, round uint8, row bool) indexed {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -284,8 +288,8 @@ func (x *Index) polled(tag string, round uint8, row bool) indexed {
 	return e
 }
 
-// unpolled returns the tags of trend order whose row the reading did not have, and the other records and tombstones of
-// which it had no mark.
+// unpolled returns the tags of trend order whose row the reading did not have, and the other
+// records and tombstones of which it had no mark.
 func (x *Index) unpolled(round uint8) (gone, unmarked []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Later is a request whose answer comes later: the one way to wait for IDs, of a segment or of snowflakes.
+// Later is a request whose answer comes later: the one way to wait for IDs, of a segment or of
+// snowflakes.
 //
 //	the owner of a queue    Begin → the queue → EndLocked → Announce, without the lock
 //	who made the request    Then, or else Wait; and Withdraw or Cancel
@@ -26,16 +27,18 @@ type Later struct {
 	timer  *time.Timer          // is due at slowAt, then at the deadline
 }
 
-// Begin makes the zero Later wait: until the deadline at most, and from slowAt on it counts as slow. gaveUp is called
-// with the lock when the request ends by itself, with the reason, which is nil if it is withdrawn. It takes the request
-// out of the queue and returns the error for the caller.
+// Begin makes the zero Later wait: until the deadline at most, and from slowAt on it counts as
+// slow. gaveUp is called with the lock when the request ends by itself, with the reason, which is
+// nil if it is withdrawn. It takes the request out of the queue and returns the error for the
+// caller.
 func (l *Later) Begin(lock sync.Locker, slowAt, deadline time.Time, gaveUp func(error) error) {
 	l.lock, l.slowAt, l.deadline, l.gaveUp = lock, slowAt, deadline, gaveUp
 }
 
-// Then calls f once with the IDs, all that were asked for, or with an error. If the request still waits when it counts
-// as slow, because another generator may help, it calls slow first, unless that is nil. f must not block: the requests
-// that one claim serves are answered one after the other. Call Then once, or else Wait.
+// Then calls f once with the IDs, all that were asked for, or with an error. If the request still
+// waits when it counts as slow, because another generator may help, it calls slow first, unless
+// that is nil. f must not block: the requests that one claim serves are answered one after the
+// other. Call Then once, or else Wait.
 func (l *Later) Then(f func([]Range, error), slow func()) {
 	l.lock.Lock()
 	ended := l.ended
@@ -53,8 +56,8 @@ func (l *Later) Then(f func([]Range, error), slow func()) {
 	}
 }
 
-// Wait returns the IDs, all that were asked for, or an error: ErrTimedOut or another one of the owner at the deadline,
-// or that of the context.
+// Wait returns the IDs, all that were asked for, or an error: ErrTimedOut or another one of the
+// owner at the deadline, or that of the context.
 func (l *Later) Wait(ctx context.Context) ([]Range, error) {
 	done := make(chan struct{})
 	l.Then(func([]Range, error) { close(done) }, nil)
@@ -67,8 +70,8 @@ func (l *Later) Wait(ctx context.Context) ([]Range, error) {
 	return l.ranges, l.err
 }
 
-// Withdraw ends the wait of a request that gets its IDs from another generator. It reports whether the request still
-// waited. If not, Then's f was called, or is about to be.
+// Withdraw ends the wait of a request that gets its IDs from another generator. It reports whether
+// the request still waited. If not, Then's f was called, or is about to be.
 func (l *Later) Withdraw() bool { return l.Cancel(nil) }
 
 // due calls slow, and ends the wait at the deadline.
@@ -88,7 +91,8 @@ func (l *Later) due() {
 	}
 }
 
-// Cancel ends the wait for this reason; nil: it is withdrawn. It reports whether the request still waited.
+// Cancel ends the wait for this reason; nil: it is withdrawn. It reports whether the request still
+// waited.
 func (l *Later) Cancel(why error) bool {
 	l.lock.Lock()
 	waited := !l.ended

@@ -15,12 +15,14 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// markFile keeps the marks of an [Index]: a line each, "crc32 tag end". The line of an own claim is in the file before
-// its range is served, so kill -9 loses nothing. A power failure may lose what the operating system had not yet
-// written. A missing mark only makes the check of the store weaker.
+// markFile keeps the marks of an [Index]: a line each, "crc32 tag end". The line of an own claim is
+// in the file before its range is served, so kill -9 loses nothing. A power failure may lose what
+// the operating system had not yet written. A missing mark only makes the check of the store
+// weaker.
 //
-// A disk that fails or hangs makes the check weaker too, but only after a restart: the mark stays in memory, and is
-// written with the next one that the disk takes. A range waits for its line for at most markWait.
+// A disk that fails or hangs makes the check weaker too, but only after a restart: the mark stays
+// in memory, and is written with the next one that the disk takes. A range waits for its line for
+// at most markWait.
 //
 // The fields belong to the operation that the disk runs.
 type markFile struct {
@@ -49,8 +51,8 @@ const (
 	closeWait = 5 * time.Second
 )
 
-// OpenIndex reads the marks from the file at path, or creates it, and keeps them there. Others' claims are there within
-// seconds.
+// OpenIndex reads the marks from the file at path, or creates it, and keeps them there. Others'
+// claims are there within seconds.
 func OpenIndex(path string) (*Index, error) {
 	ends, err := readLines(path)
 	if err != nil {
@@ -64,9 +66,8 @@ func OpenIndex(path string) (*Index, error) {
 	return x, nil
 }
 
-// Record raises the mark of tag to end, in memory and in the file. It returns
-// within markWait. After an error the mark is in memory, and may be in the file. The
-// next Record writes it again.
+// Record raises the mark of tag to end, in memory and in the file. It returns within markWait.
+// After an error the mark is in memory, and may be in the file. The next Record writes it again.
 func (x *Index) Record(tag string, end int64) error {
 	x.Observe(tag, end)
 	return x.flush()
@@ -80,8 +81,8 @@ func (x *Index) flush() error {
 	return x.file.disk.Run(x.write)
 }
 
-// write writes all marks that the file lacks. These may be several, or none, because another call may have written
-// them.
+// write writes all marks that the file lacks. These may be several, or none, because another call
+// may have written them.
 func (x *Index) write() error {
 	x.mu.Lock()
 	marks, tags := x.dirty, len(x.of)

@@ -11,7 +11,8 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// memory has the buffers of the tags that were used lately. Each of its locks comes before those of buffers.
+// memory has the buffers of the tags that were used lately. Each of its locks comes before those of
+// buffers.
 //
 //	lockedOrNew, lockedBuffer     find them
 //	drop, forget, sweep ── evict  take them out
@@ -92,8 +93,8 @@ func (m *memory) all() []*buffer {
 	return all
 }
 
-// shardCount keeps the time short for which a lock is held while all tags are looked at. With one lock for 500,000 tags
-// a request waited up to 27 ms.
+// shardCount keeps the time short for which a lock is held while all tags are looked at. With one
+// lock for 500,000 tags a request waited up to 27 ms.
 const shardCount = 256
 
 // shard is a part of the tags in memory.

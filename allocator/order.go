@@ -8,24 +8,28 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// Order says in which order the IDs of a tag are handed out. It is chosen when the tag is created, for life: the record
-// has it, and a deletion keeps it. Otherwise a generator that is cut off could still hand out IDs from memory.
+// Order says in which order the IDs of a tag are handed out. It is chosen when the tag is created,
+// for life: the record has it, and a deletion keeps it. Otherwise a generator that is cut off could
+// still hand out IDs from memory.
 //
-// An opaque tag has an order of its own, by [OpaqueOrder]: generators reserve its numbers as those of a tag of trend
-// order, and each number passes through a permutation of a domain before a caller gets it.
+// An opaque tag has an order of its own, by [OpaqueOrder]: generators reserve its numbers as those
+// of a tag of trend order, and each number passes through a permutation of a domain before a caller
+// gets it.
 type Order string
 
 // The orders.
 const (
-	// Trend is the order of IDs that generators hold in memory: those of one generator increase, and those of
-	// several trend upwards.
+	// Trend is the order of IDs that generators hold in memory: those of one generator increase,
+	// and those of several trend upwards.
 	Trend Order = ""
-	// Strict is the order of claims: if a request is sent after the answer to another one has arrived, all its
-	// IDs are above all IDs of that answer, whichever generators answer. See [Allocator.claim].
+	// Strict is the order of claims: if a request is sent after the answer to another one has
+	// arrived, all its IDs are above all IDs of that answer, whichever generators answer. See
+	// [Allocator.claim].
 	Strict Order = "strict"
 )
 
-// ParseOrder reads trend, strict, or nothing, which is trend. The error matches [idspace.ErrBadValue].
+// ParseOrder reads trend, strict, or nothing, which is trend. The error matches
+// [idspace.ErrBadValue].
 func ParseOrder(text string) (Order, error) {
 	switch text {
 	case "", "trend":
@@ -36,8 +40,8 @@ func ParseOrder(text string) (Order, error) {
 	return Trend, fmt.Errorf("%w: order %s: want trend or strict", idspace.ErrBadValue, idspace.Quote(text))
 }
 
-// NewOrder is the order of a new tag, of what an operator names: trend, strict or nothing, and the domain of an opaque
-// tag. The error matches [idspace.ErrBadValue].
+// NewOrder is the order of a new tag, of what an operator names: trend, strict or nothing, and the
+// domain of an opaque tag. The error matches [idspace.ErrBadValue].
 func NewOrder(order, domain string) (Order, error) {
 	o, err := ParseOrder(order)
 	if err != nil || domain == "" {
@@ -53,8 +57,8 @@ func NewOrder(order, domain string) (Order, error) {
 	return OpaqueOrder(d), nil
 }
 
-// opaquePrefix comes before the domain in the order of an opaque tag. Versions that know no opaque tags take such an
-// order as damage, and so hand out no numbers in the place of IDs.
+// opaquePrefix comes before the domain in the order of an opaque tag. Versions that know no opaque
+// tags take such an order as damage, and so hand out no numbers in the place of IDs.
 const opaquePrefix = "opaque-"
 
 // OpaqueOrder is the order of an opaque tag with this domain.
@@ -86,7 +90,8 @@ func (o Order) limit() int64 {
 	}
 }
 
-// EndsWithDomain reports whether the limit of an opaque tag is that of its domain. All other tags fit.
+// EndsWithDomain reports whether the limit of an opaque tag is that of its domain. All other tags
+// fit.
 func (t Tag) EndsWithDomain() bool { return t.Order.Domain() == "" || t.Limit == t.Order.limit() }
 
 // String returns trend or strict. The order of an opaque tag is trend.
@@ -105,7 +110,8 @@ func (o Order) kind() string {
 	return fmt.Sprintf("a tag of %v order", o)
 }
 
-// CheckStepOf is [CheckStep] for a tag of this order. A strict tag has no segments, so its step is 0.
+// CheckStepOf is [CheckStep] for a tag of this order. A strict tag has no segments, so its step is
+// 0.
 func CheckStepOf(o Order, step, maxStep int64) error {
 	switch {
 	case o != Strict:
@@ -120,9 +126,9 @@ func CheckStepOf(o Order, step, maxStep int64) error {
 // KnowStrict notes that a tag is strict, by the answer of another generator.
 func (m *memory) KnowStrict(tag string) { m.strictNames.Store(strings.Clone(tag), true) }
 
-// Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as one of trend order.
-// The order of a tag whose IDs were handed out here is known for good, because an answer with them says it after the
-// tag may have left memory.
+// Order returns the order of a tag, as far as it is known: a tag that was never loaded counts as
+// one of trend order. The order of a tag whose IDs were handed out here is known for good, because
+// an answer with them says it after the tag may have left memory.
 func (m *memory) Order(tag string) Order {
 	if _, ok := m.strictNames.Load(tag); ok {
 		return Strict

@@ -10,9 +10,9 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// stepper adapts the step of one tag as Leaf does (its 2019 announcement; SegmentIDGenImpl.java).
-// A segment that was used up quickly was too short, one that lasted long was too long. It aims
-// at once to twice [Config.Outlast], so that memory lasts at least that long when the store is away.
+// stepper adapts the step of one tag as Leaf does (its 2019 announcement; SegmentIDGenImpl.java). A
+// segment that was used up quickly was too short, one that lasted long was too long. It aims at
+// once to twice [Config.Outlast], so that memory lasts at least that long when the store is away.
 // Its zero value is ready. It has no lock.
 type stepper struct {
 	base  int64     // the tag's step in the store; 0 until the first grant
@@ -21,10 +21,10 @@ type stepper struct {
 	last  time.Time // when the last of them came; its monotonic clock counts
 }
 
-// next returns the step of a segment that is loaded now: twice the last one if that
-// lasted less than outlast, half of it if twice as long or longer. It is at least the tag's step, and at
-// most maxStep or the tag's step. The first two segments have the tag's step: one to
-// serve and one in reserve say nothing yet about consumption.
+// next returns the step of a segment that is loaded now: twice the last one if that lasted less
+// than outlast, half of it if twice as long or longer. It is at least the tag's step, and at most
+// maxStep or the tag's step. The first two segments have the tag's step: one to serve and one in
+// reserve say nothing yet about consumption.
 func (s *stepper) next(now time.Time, maxStep int64, outlast time.Duration) int64 {
 	if s.loads < 2 {
 		return s.step

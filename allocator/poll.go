@@ -18,24 +18,25 @@ const (
 	rowsAtOnce = 16
 	// fewRows is how many rows may vanish at once without a doubt about the table.
 	fewRows = 10
-	// goneFor is how long a row must have been gone at least: longer than a creation takes, which writes the record first,
-	// and which a start repeats every few seconds.
+	// goneFor is how long a row must have been gone at least: longer than a creation takes, which
+	// writes the record first, and which a start repeats every few seconds.
 	goneFor = 10 * time.Second
 )
 
-// poll keeps the rows of a database and the records equal. One generator does it for all; see [Config].Leads.
+// poll keeps the rows of a database and the records equal. One generator does it for all; see
+// [Config].Leads.
 //
 //	row    record                 what happens
 //	there  none                   the record is made, above all that anybody knows (P1)
-//	gone   there, for a while     leaf_mark keeps how far it was, then the record becomes a tombstone (P2)
+//	gone   there, for a while     leaf_mark keeps its end; the record becomes a tombstone (P2)
 //	there  tombstone              alive again, above all that was in use (P3)
 //	above  below, in two polls    the record rises to what the row was at first: SQL moved it (P4)
 //	below  above                  the row is raised: the database went backwards (P5)
-//	–      strict or opaque,      leaf_mark has its kind and how far it is: nobody can take a row of that
-//	       or a tombstone         name for a tag in trend order after a loss of the records (P6)
+//	–      strict or opaque,      leaf_mark has its kind and how far it is: after a loss of the
+//	       or a tombstone         records nobody can take a row of that name for a trend tag (P6)
 //
-// All that it finds while it reads may be old. So each tag in question is looked at again: the record first, then the
-// row under its lock, then a compare-and-set on that record.
+// All that it finds while it reads may be old. So each tag in question is looked at again: the
+// record first, then the row under its lock, then a compare-and-set on that record.
 type poll struct {
 	*follower
 	polled atomic.Bool // the last comparison was a success
@@ -60,7 +61,8 @@ func (p *poll) run() {
 		wait := p.cfg.Refresh
 		ctx, cancel := context.WithTimeout(p.ctx, max(p.cfg.Refresh, attemptTimeout))
 		err := p.cfg.Numbers.Check(ctx)
-		// At the start the index does not have the records. Later it may have some that are lost by now.
+		// At the start the index does not have the records. Later it may have some that are lost by
+		// now.
 		gone := errors.Is(p.cfg.Records.Err(), ErrTagsLost)
 		if err == nil && (!p.refreshed.Load() || gone && !lost) {
 			if err = p.cfg.Index.refresh(func() error { return p.cfg.Records.Sync(ctx) }); err == nil {
@@ -97,7 +99,8 @@ func (p *poll) run() {
 	}
 }
 
-// Polled reports whether the last comparison with the database was a success, and found no reason to doubt the table.
+// Polled reports whether the last comparison with the database was a success, and found no reason
+// to doubt the table.
 func (a *Allocator) Polled() bool { return a.rows.polled.Load() }
 
 // once compares all rows with the index, and then looks at the tags in question.
@@ -230,8 +233,8 @@ func each(n, atOnce int, f func(i int)) {
 	all.Wait()
 }
 
-// settle makes the row and the record of a tag equal. ahead is how far the row was above the record in the last poll;
-// 0: it was not.
+// settle makes the row and the record of a tag equal. ahead is how far the row was above the record
+// in the last poll; 0: it was not.
 func (p *poll) settle(ctx context.Context, name string, ahead int64) error {
 	s, err := p.claims.load(ctx, name)
 	if err == nil && s.Revision == 0 { // P1

@@ -25,8 +25,8 @@ type follower struct {
 	refreshed atomic.Bool // the index has been compared with all records since the watch began
 }
 
-// Push takes in a record that another generator has written. When it returns, no ID below the record's floor is handed
-// out, and its rules are in force, unless newer ones were known.
+// Push takes in a record that another generator has written. When it returns, no ID below the
+// record's floor is handed out, and its rules are in force, unless newer ones were known.
 func (a *follower) Push(s Stored) Known {
 	seen := a.Seen(s.Name)
 	u := Update{Stored: s}
@@ -50,8 +50,8 @@ func (m *memory) Known(tag string) Known {
 	return Known{End: m.Seen(tag), Floor: floor, Order: m.cfg.Index.Order(tag), Rules: rules}
 }
 
-// Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0: all may), and the
-// tag's rules. What is in memory of a strict tag is the end of its last claim.
+// Forbids returns the ID below which none of a tag may be handed out, as far as memory knows (0:
+// all may), and the tag's rules. What is in memory of a strict tag is the end of its last claim.
 func (m *memory) Forbids(tag string) (floor int64, rules Rules) {
 	b := m.lockedBuffer(tag)
 	if b == nil {
@@ -61,21 +61,23 @@ func (m *memory) Forbids(tag string) (floor int64, rules Rules) {
 	return b.floor, b.rulesLocked()
 }
 
-// StillEnding reports whether the alert [Ending] of a tag holds: nothing is known of a deletion or of other rules.
+// StillEnding reports whether the alert [Ending] of a tag holds: nothing is known of a deletion or
+// of other rules.
 func (m *memory) StillEnding(tag string) bool {
 	k := m.Known(tag)
 	return !m.cfg.Index.deleted(tag) && (k.Version == 0 || k.Ending(k.End))
 }
 
-// reconcile merges a record into what this generator has, field by field. So it does not matter in which order, or how
-// often, records come from the watch, from other generators, and from its own commands:
+// reconcile merges a record into what this generator has, field by field. So it does not matter in
+// which order, or how often, records come from the watch, from other generators, and from its own
+// commands:
 //
-//   - A range of another run is compared with memory. Two generators that hold one range know that the store was set
-//     back.
+//   - A range of another run is compared with memory. Two generators that hold one range know that
+//     the store was set back.
 //   - The floor, and the end of a tombstone, only go up. The IDs below are dropped.
 //   - Rules with a higher version are in force from then on.
-//   - A record that is below the mark, or has older rules, is raised: the store was set back. A pushed one never is,
-//     because it may be late.
+//   - A record that is below the mark, or has older rules, is raised: the store was set back. A
+//     pushed one never is, because it may be late.
 func (a *follower) reconcile(u Update, pushed bool) {
 	s := u.Stored
 	if u.First && a.refreshed.Load() {
@@ -101,8 +103,8 @@ func (a *follower) reconcile(u Update, pushed bool) {
 	}
 }
 
-// apply takes in the floor, the rules and the step of a record. The step of one that is older than the last one does
-// not count.
+// apply takes in the floor, the rules and the step of a record. The step of one that is older than
+// the last one does not count.
 func (a *follower) apply(s Stored, current bool) {
 	floor := s.Below()
 	b := a.lockedBuffer(s.Name)
@@ -141,8 +143,8 @@ func (a *follower) newerRules(s Stored) bool {
 	return b.rulesLocked().Version > s.Version
 }
 
-// unusable drops the IDs of a tag whose record cannot be read here. One of a newer version may forbid them. Requests
-// are passed on to generators that can read it.
+// unusable drops the IDs of a tag whose record cannot be read here. One of a newer version may
+// forbid them. Requests are passed on to generators that can read it.
 func (a *follower) unusable(s Stored, why error, isNew bool) {
 	if isNew {
 		a.cfg.Notify(Damaged{Tag: s.Name, Err: why})
@@ -158,9 +160,9 @@ func (a *follower) unusable(s Stored, why error, isNew bool) {
 	}
 }
 
-// overlap notes that another run has claimed a range. If this generator holds the same IDs, and not from that run, the
-// store went backwards unnoticed. Then it drops what is left of them, and pushes its own record, so that the other one
-// drops the rest too. It reports whether it held any.
+// overlap notes that another run has claimed a range. If this generator holds the same IDs, and not
+// from that run, the store went backwards unnoticed. Then it drops what is left of them, and pushes
+// its own record, so that the other one drops the rest too. It reports whether it held any.
 func (a *follower) overlap(tag string, r Range, run string) bool {
 	b := a.lockedBuffer(tag)
 	if b == nil {
@@ -186,7 +188,8 @@ func (a *follower) overlap(tag string, r Range, run string) bool {
 	return len(held) > 0
 }
 
-// heals are the tags whose records are below what this generator knows. The zero value is not ready.
+// heals are the tags whose records are below what this generator knows. The zero value is not
+// ready.
 type heals struct {
 	mu     sync.Mutex
 	names  map[string]bool
@@ -216,7 +219,8 @@ func (h *heals) take() []string {
 // healsAtOnce bounds the records that are raised at a time.
 const healsAtOnce = 8
 
-// keepHealed raises the records that were set back, until the allocator is closed. What fails is tried again.
+// keepHealed raises the records that were set back, until the allocator is closed. What fails is
+// tried again.
 func (a *follower) keepHealed() {
 	for {
 		select {

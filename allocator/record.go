@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// What a record allows is in the methods below. They are pure: a record becomes another one, or there is an error and
-// nothing changes. What each of them refuses:
+// What a record allows is in the methods below. They are pure: a record becomes another one, or
+// there is an error and nothing changes. What each of them refuses:
 //
 //	                      Claim             Create          Change          Delete
 //	no record             ErrUnknownTag     –               ErrUnknownTag   ErrUnknownTag
@@ -32,8 +32,8 @@ func (s Stored) present() error {
 	return nil
 }
 
-// Claim returns the record after a claim: of its range, or of as much of it as lies up to the limit. Its step is that
-// of the claim. The range of c in the new record is what was claimed.
+// Claim returns the record after a claim: of its range, or of as much of it as lies up to the
+// limit. Its step is that of the claim. The range of c in the new record is what was claimed.
 func (s Stored) Claim(c Claim) (Tag, error) {
 	t := s.Tag
 	if err := s.present(); err != nil {
@@ -53,9 +53,10 @@ func (s Stored) Claim(c Claim) (Tag, error) {
 	return t, nil
 }
 
-// Create returns the record of a new tag, where s is what there is of that name. known is the end of all that anybody
-// knows to be in use of it: the tag begins there or above. Of a name that was used before the floor is where it begins
-// again, so that no generator hands out what it may still hold.
+// Create returns the record of a new tag, where s is what there is of that name. known is the end
+// of all that anybody knows to be in use of it: the tag begins there or above. Of a name that was
+// used before the floor is where it begins again, so that no generator hands out what it may still
+// hold.
 func (s Stored) Create(t Tag, known int64) (Tag, error) {
 	switch {
 	case s.Revision != 0 && s.Order != t.Order:
@@ -95,10 +96,10 @@ func (t Tag) Rise(end, floor int64) Tag {
 	return t
 }
 
-// Merge returns the record after the restore of a backup that has old. Nothing is lowered. known is how far anybody
-// knows the tag to be in use. Where MaxID rises, generators drop the IDs below: two of them may have a range. A tag
-// that was created again since the deletion that old has stays. The error matches [ErrRefused]: the two are of
-// different tags.
+// Merge returns the record after the restore of a backup that has old. Nothing is lowered. known is
+// how far anybody knows the tag to be in use. Where MaxID rises, generators drop the IDs below: two
+// of them may have a range. A tag that was created again since the deletion that old has stays. The
+// error matches [ErrRefused]: the two are of different tags.
 func (t Tag) Merge(old Tag, known int64) (Tag, error) {
 	if old.Order != t.Order || old.KeyID != t.KeyID {
 		return t, fmt.Errorf("%w: the tag %s has another order or key than in the backup", ErrRefused, t.Name)
@@ -132,8 +133,8 @@ func (t Tag) Kind() string {
 	return cmp.Or(string(t.Order), KindTrend)
 }
 
-// Claim says who claimed a range, and when. It is evidence for people: no decision rests on it. The zero Claim means
-// that there is none.
+// Claim says who claimed a range, and when. It is evidence for people: no decision rests on it. The
+// zero Claim means that there is none.
 type Claim struct {
 	First int64     `json:"first,string"`
 	Last  int64     `json:"last,string"`
@@ -143,8 +144,8 @@ type Claim struct {
 	Time  time.Time `json:"time"`           // by its clock
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. A claim that cannot be read becomes the zero Claim: bad evidence must
-// not damage the record.
+// UnmarshalJSON implements [json.Unmarshaler]. A claim that cannot be read becomes the zero Claim:
+// bad evidence must not damage the record.
 func (c *Claim) UnmarshalJSON(data []byte) error {
 	type plain Claim
 	var p plain
@@ -155,7 +156,8 @@ func (c *Claim) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// RecordFormat is the format of the records that this version writes, and the only one that it reads. A
-// version with another field in the record raises it by 1, and reads this one, too. It writes its own
-// only when the heartbeats of all generators that are heard name it: those of this version name none.
+// RecordFormat is the format of the records that this version writes, and the only one that it
+// reads. A version with another field in the record raises it by 1, and reads this one, too. It
+// writes its own only when the heartbeats of all generators that are heard name it: those of this
+// version name none.
 const RecordFormat = 1

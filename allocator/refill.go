@@ -194,8 +194,8 @@ func (a *refills) mark(tag string, end int64) {
 	}
 }
 
-// errDiscarded: another generator holds the range too, an operator has moved max_id above it, or the tag has become
-// strict meanwhile. The refill plans again.
+// errDiscarded: another generator holds the range too, an operator has moved max_id above it, or
+// the tag has become strict meanwhile. The refill plans again.
 var errDiscarded = errors.New("the range must not be handed out: it is dropped")
 
 // install reports a grant to the other generators, takes it into memory, and ends the episodes
@@ -234,8 +234,8 @@ func (a *refills) install(b *buffer, p plan, grant Grant, elapsed time.Duration)
 	return nil
 }
 
-// contestedLocked reports whether another run has claimed a part of a range since the store was asked for it: pushed or
-// watched until this moment, at which the range would come into memory.
+// contestedLocked reports whether another run has claimed a part of a range since the store was
+// asked for it: pushed or watched until this moment, at which the range would come into memory.
 func (a *refills) contestedLocked(b *buffer, own Range) bool {
 	i := slices.IndexFunc(b.heard, own.Overlaps)
 	if i >= 0 {
@@ -244,9 +244,9 @@ func (a *refills) contestedLocked(b *buffer, own Range) bool {
 	return i >= 0
 }
 
-// exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are for the requests
-// that they are enough for, now or later. An operator who has changed the rules since the store was asked may have
-// raised the limit. Then the refill plans again.
+// exhaust notes that the store has no IDs left: it works, and is not asked again. The last IDs are
+// for the requests that they are enough for, now or later. An operator who has changed the rules
+// since the store was asked may have raised the limit. Then the refill plans again.
 func (a *refills) exhaust(b *buffer, p plan) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -269,8 +269,9 @@ func (b *buffer) exhaustedLocked(n int64) error {
 	return fmt.Errorf("%w: %d IDs of %s are left here, and the request is for %d", ErrExhausted, b.leftLocked(), b.tag, n)
 }
 
-// paused reports whether the store refused because the tag is paused, and applies the rules that it named. If newer
-// ones are known by which the tag is not paused, the store has an old record, and the refill has failed.
+// paused reports whether the store refused because the tag is paused, and applies the rules that it
+// named. If newer ones are known by which the tag is not paused, the store has an old record, and
+// the refill has failed.
 func (a *refills) paused(b *buffer, err error) bool {
 	refused, ok := errors.AsType[*PausedError](err)
 	if !ok {
@@ -324,8 +325,7 @@ func backoff(attempt int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// pause waits for d, or until wake can be read. It reports false when the
-// context is done.
+// pause waits for d, or until wake can be read. It reports false when the context is done.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -29,7 +29,8 @@ func (e *QuotaError) Error() string {
 // Unwrap makes the error match ErrQuota.
 func (e *QuotaError) Unwrap() error { return ErrQuota }
 
-// quotas applies the rules of operators to buffers. The lock of a buffer guards what it keeps there.
+// quotas applies the rules of operators to buffers. The lock of a buffer guards what it keeps
+// there.
 type quotas struct {
 	alarms  *alarms
 	sharers atomic.Int64 // generators that share quotas, this one included
@@ -41,14 +42,15 @@ func newQuotas(al *alarms) *quotas {
 	return q
 }
 
-// Share makes quotas be shared by this many generators: each allows an equal part of the rate and of the burst. Until
-// it is called this generator has all.
+// Share makes quotas be shared by this many generators: each allows an equal part of the rate and
+// of the burst. Until it is called this generator has all.
 func (a *quotas) Share(generators int) { a.sharers.Store(int64(max(generators, 1))) }
 
-// governLocked applies the rules of a tag. Rules of an older version than those in force change nothing. Rules of the
-// same version count if they are those of the current record: after a restore of the store a version may have been
-// given twice. When it returns, they are in force for all requests that come from then on. Requests that wait are
-// refused if the tag is paused, and those for which a new quota has no IDs.
+// governLocked applies the rules of a tag. Rules of an older version than those in force change
+// nothing. Rules of the same version count if they are those of the current record: after a restore
+// of the store a version may have been given twice. When it returns, they are in force for all
+// requests that come from then on. Requests that wait are refused if the tag is paused, and those
+// for which a new quota has no IDs.
 func (a *quotas) governLocked(b *buffer, r Rules, current bool) {
 	old := b.rulesLocked()
 	if r == old || r.Version < old.Version || r.Version == old.Version && !current {
@@ -72,8 +74,8 @@ func (a *quotas) governLocked(b *buffer, r Rules, current bool) {
 	a.alarms.recountLocked(b)
 }
 
-// admitWaitersLocked takes the IDs of the requests that wait from a new quota, and refuses those for which it has too
-// few. When a tag is loaded, requests came before its quota was known.
+// admitWaitersLocked takes the IDs of the requests that wait from a new quota, and refuses those
+// for which it has too few. When a tag is loaded, requests came before its quota was known.
 func (a *quotas) admitWaitersLocked(b *buffer) {
 	now, sharers := time.Now(), a.sharers.Load()
 	b.rules.fill(now, sharers)
@@ -117,8 +119,9 @@ func (b *buffer) chargeLocked(n int64) {
 	}
 }
 
-// Borrowed takes n IDs of a strict tag from its quota, which a caller got from another generator and no request in the
-// queue stands for. The other generator has taken the IDs of any other tag from its own share.
+// Borrowed takes n IDs of a strict tag from its quota, which a caller got from another generator
+// and no request in the queue stands for. The other generator has taken the IDs of any other tag
+// from its own share.
 func (a *Allocator) Borrowed(tag string, n int64) {
 	if a.Order(tag) != Strict {
 		return
@@ -140,8 +143,9 @@ func (r *ruled) fill(now time.Time, sharers int64) {
 	r.tokens, r.at = float64(r.Quota.Burst)/float64(sharers), now
 }
 
-// allow is the error if the share of the quota does not allow n IDs. A request that is larger than the whole share
-// waits until the share is full, and the requests after it wait for what it took. Otherwise it could never be answered.
+// allow is the error if the share of the quota does not allow n IDs. A request that is larger than
+// the whole share waits until the share is full, and the requests after it wait for what it took.
+// Otherwise it could never be answered.
 func (r *ruled) allow(now time.Time, n, sharers int64) error {
 	if n > r.Quota.Burst {
 		return fmt.Errorf("%w: the tag's quota allows at most %d IDs at once", ErrBatchTooLarge, r.Quota.Burst)

@@ -8,20 +8,21 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// Rules are what an operator may set for a tag, beyond what Leaf's table can hold. The zero value sets nothing. Its
-// JSON is the wire's.
+// Rules are what an operator may set for a tag, beyond what Leaf's table can hold. The zero value
+// sets nothing. Its JSON is the wire's.
 type Rules struct {
 	// Quota bounds the IDs a second of all generators together. The zero Quota is no bound.
 	Quota idspace.Quota `json:"quota,omitzero"`
 	// Paused refuses all requests, and reserves nothing.
 	Paused bool `json:"paused,omitempty"`
-	// Outlast is how long the IDs in memory should last; see [Config]. 0: as configured. Not for strict tags.
+	// Outlast is how long the IDs in memory should last; see [Config]. 0: as configured. Not for
+	// strict tags.
 	Outlast idspace.Duration `json:"outlast,omitempty"`
-	// Limit is the largest ID that may be handed out. 0: the largest int64 but one. Of an opaque tag it is the largest
-	// number of its domain.
+	// Limit is the largest ID that may be handed out. 0: the largest int64 but one. Of an opaque
+	// tag it is the largest number of its domain.
 	Limit int64 `json:"limit,omitempty,string"`
-	// Version grows by one with each change. After a restore of the store a generator that knows a higher one writes
-	// its rules back.
+	// Version grows by one with each change. After a restore of the store a generator that knows a
+	// higher one writes its rules back.
 	Version int64 `json:"rules_version,omitempty,string"`
 }
 
@@ -59,8 +60,8 @@ func (r Rules) With(c idspace.RulesChange) (Rules, error) {
 	return r, nil
 }
 
-// NewRules returns the rules of a new tag of this order. The domain of an opaque tag is its limit. The error matches
-// [idspace.ErrBadValue].
+// NewRules returns the rules of a new tag of this order. The domain of an opaque tag is its limit.
+// The error matches [idspace.ErrBadValue].
 func NewRules(c idspace.RulesChange, o Order) (Rules, error) {
 	if err := o.checkChange(c); err != nil {
 		return Rules{}, err
@@ -75,7 +76,8 @@ func NewRules(c idspace.RulesChange, o Order) (Rules, error) {
 	return r, err
 }
 
-// checkChange reports whether a change of rules fits a tag of this order. The error matches [idspace.ErrBadValue].
+// checkChange reports whether a change of rules fits a tag of this order. The error matches
+// [idspace.ErrBadValue].
 func (o Order) checkChange(c idspace.RulesChange) error {
 	if d := o.Domain(); d != "" && c.Limit != nil {
 		return fmt.Errorf("%w: an opaque tag has no limit of its own: it ends with its domain %s, at %d",
@@ -84,8 +86,8 @@ func (o Order) checkChange(c idspace.RulesChange) error {
 	return nil
 }
 
-// After returns the rules of a tag that is created, where old are those of a deleted tag of that name. Generators may
-// remember those.
+// After returns the rules of a tag that is created, where old are those of a deleted tag of that
+// name. Generators may remember those.
 func (r Rules) After(old Rules) Rules {
 	if old.Version > 0 {
 		r.Version = max(r.Version, old.Version+1)
@@ -93,7 +95,8 @@ func (r Rules) After(old Rules) Rules {
 	return r
 }
 
-// checkFor reports whether the rules fit a tag of this order. The error matches [idspace.ErrBadValue].
+// checkFor reports whether the rules fit a tag of this order. The error matches
+// [idspace.ErrBadValue].
 func (r Rules) checkFor(o Order) error {
 	if o == Strict && r.Outlast != 0 {
 		return fmt.Errorf("%w: a strict tag has no outlast, because it keeps no IDs in memory", idspace.ErrBadValue)

@@ -11,18 +11,20 @@ import (
 )
 
 const (
-	// firstClaim bounds the first attempt to claim IDs of a strict tag. All its requests wait for that, and an
-	// answer that was lost never comes. After each failure the next attempt may take twice as long, up to lastClaim.
+	// firstClaim bounds the first attempt to claim IDs of a strict tag. All its requests wait for
+	// that, and an answer that was lost never comes. After each failure the next attempt may take
+	// twice as long, up to lastClaim.
 	firstClaim = 500 * time.Millisecond
 	lastClaim  = 4 * time.Second
-	// claimFactor times what the last claim took is the least bound of the next attempt. Else each first attempt of a
-	// generator that is far from the store would be in vain.
+	// claimFactor times what the last claim took is the least bound of the next attempt. Else each
+	// first attempt of a generator that is far from the store would be in vain.
 	claimFactor = 3
-	// maxClaims bounds the writes of strict tags that are under way at once. They have nothing to do with maxRefills:
-	// each request for a strict tag needs a write, and all those must not keep trend tags from the store.
+	// maxClaims bounds the writes of strict tags that are under way at once. They have nothing to
+	// do with maxRefills: each request for a strict tag needs a write, and all those must not keep
+	// trend tags from the store.
 	maxClaims = 64
-	// starvedAgain is how long after one alert starved the next may come. In overload each claim ends one, and the next
-	// refusal would begin another.
+	// starvedAgain is how long after one alert starved the next may come. In overload each claim
+	// ends one, and the next refusal would begin another.
 	starvedAgain = 10 * time.Second
 	// passOnAfter is how many conflicts a claim has before its requests are passed on.
 	passOnAfter = 2
@@ -53,8 +55,8 @@ type strictClaims struct {
 	claimSlots chan struct{} // one for each write of a tag that is known to be strict
 }
 
-// Hold keeps the claims of a strict tag back for d, or lets them go on with 0. An operator's write to the record could
-// lose to claims again and again. Uniqueness and order do not depend on it.
+// Hold keeps the claims of a strict tag back for d, or lets them go on with 0. An operator's write
+// to the record could lose to claims again and again. Uniqueness and order do not depend on it.
 func (a *strictClaims) Hold(tag string, d time.Duration) {
 	b := a.lockedBuffer(tag)
 	if b == nil {
@@ -80,15 +82,17 @@ func (a *strictClaims) awaitHold(b *buffer) {
 // errUnclaimed is the cause when the requests of a strict tag waited in vain.
 var errUnclaimed = errors.New("no claim was confirmed in time")
 
-// claim hands out IDs of a strict tag. It takes what the waiting requests need with one write, and serves exactly the
-// requests that were queued before that write was sent. It keeps nothing. So an ID's place in the order of writes lies
-// between its request and its answer. A request that comes later must not get an ID of this write: meanwhile another
-// generator may have answered with a higher one.
+// claim hands out IDs of a strict tag. It takes what the waiting requests need with one write, and
+// serves exactly the requests that were queued before that write was sent. It keeps nothing. So an
+// ID's place in the order of writes lies between its request and its answer. A request that comes
+// later must not get an ID of this write: meanwhile another generator may have answered with a
+// higher one.
 //
-// A write without an answer serves no request. After a certain conflict the next write takes what the requests need
-// that wait by then. After passOnAfter conflicts the requests are passed on to the generator that the record names: a
-// generator that is far from the store could lose to a near one for ever. Passing on never decides the order: the
-// other generator claims IDs after it has received the requests, and before it answers.
+// A write without an answer serves no request. After a certain conflict the next write takes what
+// the requests need that wait by then. After passOnAfter conflicts the requests are passed on to
+// the generator that the record names: a generator that is far from the store could lose to a near
+// one for ever. Passing on never decides the order: the other generator claims IDs after it has
+// received the requests, and before it answers.
 func (a *strictClaims) claim(b *buffer, timeout time.Duration) error {
 	c := Claimed{Tag: b.tag}
 	start, single := time.Now(), false
@@ -153,9 +157,10 @@ func (a *strictClaims) claim(b *buffer, timeout time.Duration) error {
 	}
 }
 
-// write makes one write, which takes what the requests need that wait when its turn has come. If none does, the plan
-// takes no IDs, and there is nothing more to do than to report the error. No turn is held while requests are passed on:
-// the turns of two generators that pass on to each other could all wait for a turn of the other one.
+// write makes one write, which takes what the requests need that wait when its turn has come. If
+// none does, the plan takes no IDs, and there is nothing more to do than to report the error. No
+// turn is held while requests are passed on: the turns of two generators that pass on to each other
+// could all wait for a turn of the other one.
 func (a *strictClaims) write(b *buffer, single bool, timeout time.Duration) (p plan, grant Grant, err error) {
 	if err := a.acquire(a.claimSlots); err != nil {
 		return p, grant, err
@@ -179,7 +184,8 @@ func (a *strictClaims) write(b *buffer, single bool, timeout time.Duration) (p p
 	return p, grant, err
 }
 
-// probe ends the alerts of a tag for which no request waits any more, if the store can be written again.
+// probe ends the alerts of a tag for which no request waits any more, if the store can be written
+// again.
 func (a *strictClaims) probe(ctx context.Context, b *buffer) error {
 	_, err := a.reserveIDs(ctx, b.tag, plan{}, a.Seen(b.tag))
 	if moved, went := errors.AsType[*AdvancedError](err); went {
@@ -213,8 +219,9 @@ func (a *strictClaims) passOn(b *buffer, run string, n int64) (Grant, error) {
 	return grant, err
 }
 
-// planStrictLocked returns what the next claim must take. If no request waits and an alert is not over, it takes
-// nothing: it only shows whether the store can be written again. With single it is for the first request alone.
+// planStrictLocked returns what the next claim must take. If no request waits and an alert is not
+// over, it takes nothing: it only shows whether the store can be written again. With single it is
+// for the first request alone.
 func (b *buffer) planStrictLocked(single bool) (p plan, wanted bool) {
 	p.strict, p.base, p.before, p.rules = true, b.stepper.base, b.waiters.pushed, b.rulesLocked().Version
 	for w := range b.waiters.all() {
@@ -229,8 +236,8 @@ func (b *buffer) planStrictLocked(single bool) (p plan, wanted bool) {
 	return p, !b.gone && !b.rulesLocked().Paused && (p.requests > 0 || b.failure != nil || b.alerts != alerts{})
 }
 
-// serve hands out the IDs of a claim: to the requests of the plan that still wait, in their order. What is left is a
-// gap.
+// serve hands out the IDs of a claim: to the requests of the plan that still wait, in their order.
+// What is left is a gap.
 func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start time.Time) error {
 	now := time.Now()
 	var served []*waiter
@@ -245,7 +252,8 @@ func (a *strictClaims) serve(b *buffer, p plan, grant Grant, c Claimed, start ti
 	if grant.First < b.floor || grant.Last >= b.rulesLocked().end() { // an operator moved max_id or the limit meanwhile
 		return errDiscarded
 	}
-	// A write that lands late, in records that were set back meanwhile, may find the revision that it names once more.
+	// A write that lands late, in records that were set back meanwhile, may find the revision that
+	// it names once more.
 	own := c.PassedTo == "" && !p.sent.IsZero()
 	if own && a.contestedLocked(b, grant.Range) {
 		return errDiscarded
@@ -284,15 +292,16 @@ func (m *memory) becomeStrictLocked(b *buffer) {
 		m.strictNames.Store(b.tag, true)
 		b.strict = new(strict)
 		b.stepper.rebase(1) // the tag exists
-		// What memory has is from before the record was deleted by hand and made again in this order.
+		// What memory has is from before the record was deleted by hand and made again in this
+		// order.
 		b.segments = nil
 		m.alarms.recountLocked(b)
 	}
 }
 
-// refusePeersLocked refuses the requests that were passed on to this generator, because it passes on its own from now
-// on. Passed on again they could go round in a circle. Left in the queue they would wait for a generator that loses
-// each race.
+// refusePeersLocked refuses the requests that were passed on to this generator, because it passes
+// on its own from now on. Passed on again they could go round in a circle. Left in the queue they
+// would wait for a generator that loses each race.
 func (b *buffer) refusePeersLocked() {
 	for w := range b.waiters.all() {
 		if w.fromPeer {
@@ -301,7 +310,8 @@ func (b *buffer) refusePeersLocked() {
 	}
 }
 
-// passesOn is the error of a request of another generator that is refused because this one passes its own on.
+// passesOn is the error of a request of another generator that is refused because this one passes
+// its own on.
 func passesOn(tag string) error {
 	return fmt.Errorf("%w: this generator passes requests for %s on, too", ErrConflict, idspace.Quote(tag))
 }
@@ -320,10 +330,11 @@ func (a *strictClaims) refuseFirst(b *buffer, p plan, err error) {
 	a.recoveredLocked(b)
 }
 
-// RequestForPeer queues a request for n IDs of a strict tag that another generator has passed on. It is never passed on
-// again. n may be the sum of many requests. Wait for the IDs with [Later.Wait]. The errors are those of
-// [Allocator.Take], and ErrConflict if the tag is not strict as far as this generator knows, or if it passes on its own
-// requests: generators that pass on to each other would all wait until their time is over.
+// RequestForPeer queues a request for n IDs of a strict tag that another generator has passed on.
+// It is never passed on again. n may be the sum of many requests. Wait for the IDs with
+// [Later.Wait]. The errors are those of [Allocator.Take], and ErrConflict if the tag is not strict
+// as far as this generator knows, or if it passes on its own requests: generators that pass on to
+// each other would all wait until their time is over.
 func (a *Allocator) RequestForPeer(tag string, n int64) (*Later, error) {
 	if n < 1 || n > LimitMaxBatch*LimitMaxWaiting {
 		return nil, ErrBadCount
@@ -342,7 +353,8 @@ func (a *Allocator) RequestForPeer(tag string, n int64) (*Later, error) {
 	return a.queueAndUnlock(b, n, true)
 }
 
-// LastRun is the run that claimed IDs of a tag last, by a record that was read or heard a moment ago; empty: none was.
+// LastRun is the run that claimed IDs of a tag last, by a record that was read or heard a moment
+// ago; empty: none was.
 func (a *strictClaims) LastRun(tag string) string {
 	s, _ := a.claims.latest.Get(tag)
 	return s.Last.Run

@@ -30,7 +30,8 @@ type Tag struct {
 	Description string    `json:"description"`
 	Updated     time.Time `json:"updated"`
 	Order       Order     `json:"order,omitempty"`
-	// KeyID is that of the key of an opaque tag, see [opaque.KeyID]. No other key may serve the tag.
+	// KeyID is that of the key of an opaque tag, see [opaque.KeyID]. No other key may serve the
+	// tag.
 	KeyID string `json:"key_id,omitempty"`
 	Rules        // what an operator has set beyond these
 
@@ -66,8 +67,8 @@ type Change struct {
 // MostJump is by how many IDs a change moves max_id ahead without force.
 const MostJump = 1_000_000_000_000
 
-// CheckLoss returns an error if a change looks like a typo, because the tag would lose most of its IDs. max_id never
-// moves back, so nobody can undo a jump. The error matches [ErrConflict].
+// CheckLoss returns an error if a change looks like a typo, because the tag would lose most of its
+// IDs. max_id never moves back, so nobody can undo a jump. The error matches [ErrConflict].
 func (t Tag) CheckLoss(c Change) error {
 	was := t
 	rules, err := t.Rules.With(c.RulesChange)

@@ -16,19 +16,21 @@ import (
 const (
 	// maxLoads bounds the records of a list that are read at once.
 	maxLoads = 16
-	// changeFresh is how long ago a record may have been read when what an operator does is written. After that it is
-	// read again, and must be the same: it may have been set back, and its revision may be that of another record.
+	// changeFresh is how long ago a record may have been read when what an operator does is
+	// written. After that it is read again, and must be the same: it may have been set back, and
+	// its revision may be that of another record.
 	changeFresh = time.Second
 )
 
-// admin is what operators do with tags, and how they are listed. Its methods are those of the [Allocator] that has it.
+// admin is what operators do with tags, and how they are listed. Its methods are those of the
+// [Allocator] that has it.
 type admin struct {
 	*follower
 	listed atomic.Bool // the watch has brought all records once
 }
 
-// Get returns the record of a tag. A tag that has only a row in the database gets its record. Errors: ErrUnknownTag, as
-// ErrDeleted of a deleted tag, ErrDamaged, ErrNewer.
+// Get returns the record of a tag. A tag that has only a row in the database gets its record.
+// Errors: ErrUnknownTag, as ErrDeleted of a deleted tag, ErrDamaged, ErrNewer.
 func (a *admin) Get(ctx context.Context, tag string) (Stored, error) {
 	s, err := a.claims.load(ctx, tag)
 	if err == nil && s.Revision == 0 {
@@ -40,13 +42,15 @@ func (a *admin) Get(ctx context.Context, tag string) (Stored, error) {
 	return s, err
 }
 
-// Load returns the record of a tag as it is, that of a deleted one too. Its Revision is 0 if there is none.
+// Load returns the record of a tag as it is, that of a deleted one too. Its Revision is 0 if there
+// is none.
 func (a *admin) Load(ctx context.Context, tag string) (Stored, error) {
 	return a.cfg.Records.Load(ctx, tag)
 }
 
-// List returns the tags that a query asks for, in the order of bytes, without tombstones. A tag whose record cannot be
-// used has only its name. It waits until the watch has brought all records once.
+// List returns the tags that a query asks for, in the order of bytes, without tombstones. A tag
+// whose record cannot be used has only its name. It waits until the watch has brought all records
+// once.
 func (a *admin) List(ctx context.Context, q Query) ([]Tag, error) {
 	if !a.listed.Load() {
 		if err := a.cfg.Records.Sync(ctx); err != nil {
@@ -91,10 +95,11 @@ func (a *admin) loadAll(ctx context.Context, names []string) ([]Tag, error) {
 	return slices.DeleteFunc(tags, func(t Tag) bool { return t.Name == "" }), context.Cause(ctx)
 }
 
-// Create adds a tag, above all that any generator that is heard, or the database, knows to be in use of the name, and
-// at least at seen. With onlyNew it adds none that was in use. A max_id above 1 says that all IDs below are in use;
-// then a damaged record is replaced. Errors: ErrExists; ErrConflict if the name has or had another kind, or
-// its record is lost; idspace.ErrBadValue, ErrTagsLost; ErrUncertain if it may have happened.
+// Create adds a tag, above all that any generator that is heard, or the database, knows to be in
+// use of the name, and at least at seen. With onlyNew it adds none that was in use. A max_id above
+// 1 says that all IDs below are in use; then a damaged record is replaced. Errors: ErrExists;
+// ErrConflict if the name has or had another kind, or its record is lost; idspace.ErrBadValue,
+// ErrTagsLost; ErrUncertain if it may have happened.
 func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (Stored, error) {
 	explicit := t.MaxID > 1
 	if lost := a.cfg.Records.Err(); lost != nil && (!explicit || !errors.Is(lost, ErrTagsLost)) {
@@ -142,7 +147,8 @@ func (a *admin) Create(ctx context.Context, t Tag, seen int64, onlyNew bool) (St
 	}, func(made Tag) error { return a.addRow(ctx, made) })
 }
 
-// Complete makes the row of a tag that has none: its creation may have ended before. Errors: ErrUncertain.
+// Complete makes the row of a tag that has none: its creation may have ended before. Errors:
+// ErrUncertain.
 func (a *admin) Complete(ctx context.Context, t Tag) error {
 	if t.Order != Trend || a.cfg.Numbers == nil {
 		return nil
@@ -161,7 +167,8 @@ func (a *admin) Complete(ctx context.Context, t Tag) error {
 	return fmt.Errorf("%w: %w", ErrUncertain, err)
 }
 
-// keyFor returns the ID of the key of a new opaque tag. A name has one key in each domain, so it must keep its domain.
+// keyFor returns the ID of the key of a new opaque tag. A name has one key in each domain, so it
+// must keep its domain.
 func (a *admin) keyFor(ctx context.Context, t Tag, s Stored, known Known, explicit bool) (string, error) {
 	used := s.KeyID == "" && known.End > 1
 	switch {
@@ -196,8 +203,8 @@ func (a *admin) opaqueBefore(ctx context.Context) (sign string, err error) {
 	return sign, err
 }
 
-// addRow makes the row of a new tag. If the database refuses it for good, the record becomes a tombstone: nothing was
-// handed out.
+// addRow makes the row of a new tag. If the database refuses it for good, the record becomes a
+// tombstone: nothing was handed out.
 func (a *admin) addRow(ctx context.Context, t Tag) error {
 	switch {
 	case a.cfg.Numbers == nil:
@@ -244,9 +251,9 @@ func (a *admin) mayHave(ctx context.Context, t Tag, s Stored) (row Row, err erro
 	return row, nil
 }
 
-// Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict for a max_id below
-// the present one; idspace.ErrBadValue; ErrUncertain if it may have happened. Without force it refuses what looks like
-// a typo, see [Tag.CheckLoss].
+// Change changes a tag. A new max_id becomes the record's Floor. Errors: ErrUnknownTag; ErrConflict
+// for a max_id below the present one; idspace.ErrBadValue; ErrUncertain if it may have happened.
+// Without force it refuses what looks like a typo, see [Tag.CheckLoss].
 func (a *admin) Change(ctx context.Context, tag string, c Change, force bool) (was Tag, is Stored, err error) {
 	is, err = a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {
@@ -275,8 +282,8 @@ func (a *admin) Change(ctx context.Context, tag string, c Change, force bool) (w
 	return was, is, err
 }
 
-// there is the error of a record that cannot be changed or deleted. A tag that has only a row in the database gets its
-// record first.
+// there is the error of a record that cannot be changed or deleted. A tag that has only a row in
+// the database gets its record first.
 func (a *admin) there(ctx context.Context, tag string, s Stored, damage error) error {
 	if damage != nil || s.Revision != 0 {
 		return damage
@@ -287,8 +294,8 @@ func (a *admin) there(ctx context.Context, tag string, s Stored, damage error) e
 	return errAgain
 }
 
-// Delete removes a tag and returns its tombstone, whose end is at least that of all that is known to be in use. Errors:
-// ErrUnknownTag; ErrUncertain if it may have happened.
+// Delete removes a tag and returns its tombstone, whose end is at least that of all that is known
+// to be in use. Errors: ErrUnknownTag; ErrUncertain if it may have happened.
 func (a *admin) Delete(ctx context.Context, tag string) (Stored, error) {
 	return a.amend(ctx, tag, func(s Stored, damage error) (Tag, error) {
 		if err := a.there(ctx, tag, s, damage); err != nil {
@@ -310,9 +317,9 @@ func (a *admin) Delete(ctx context.Context, tag string) (Stored, error) {
 // errAgain makes [Allocator.amend] look at the record again.
 var errAgain = errors.New("the record has changed")
 
-// amend lets f make the new record of a tag and writes it, again and again until no other generator was first. f may be
-// called several times. damage is why the record that there is cannot be used. then is done after the write. The new
-// record is in force here when amend returns.
+// amend lets f make the new record of a tag and writes it, again and again until no other generator
+// was first. f may be called several times. damage is why the record that there is cannot be used.
+// then is done after the write. The new record is in force here when amend returns.
 func (a *admin) amend(
 	ctx context.Context, tag string, f func(s Stored, damage error) (Tag, error), then func(Tag) error,
 ) (Stored, error) {
@@ -354,8 +361,9 @@ func (a *admin) amend(
 	}
 }
 
-// Outvote writes the rules of a record again, with a version above one that a generator has in force. After a restore
-// of the store a version may have been given twice. It returns the record that is there.
+// Outvote writes the rules of a record again, with a version above one that a generator has in
+// force. After a restore of the store a version may have been given twice. It returns the record
+// that is there.
 func (a *admin) Outvote(ctx context.Context, s Stored, version int64) (Stored, error) {
 	return a.amend(ctx, s.Name, func(now Stored, damage error) (Tag, error) {
 		if damage != nil || now.present() != nil || now.Version > max(version, s.Version) { // another operator was faster

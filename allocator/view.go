@@ -36,7 +36,8 @@ const (
 	StateExhausted = "exhausted" // the store has no IDs left
 )
 
-// Views returns the tags in memory that match a query, in the order of names. A large limit makes it slow.
+// Views returns the tags in memory that match a query, in the order of names. A large limit makes
+// it slow.
 func (m *memory) Views(q Query) []View {
 	var first []*buffer
 	for _, b := range m.all() {
@@ -66,8 +67,8 @@ func (m *memory) Named(tags []string) []View {
 	return views(found)
 }
 
-// Busiest returns the tags in memory from which most IDs a second are taken, at most limit. Of equals,
-// those with most IDs taken, then those with the first names. A large limit makes it slow.
+// Busiest returns the tags in memory from which most IDs a second are taken, at most limit. Of
+// equals, those with most IDs taken, then those with the first names. A large limit makes it slow.
 func (m *memory) Busiest(limit int) []View {
 	type use struct {
 		*buffer
@@ -171,7 +172,8 @@ type TagEnd struct {
 	Rate float64 // IDs a second, over the last segments
 }
 
-// Lasts is after how many seconds the tag runs out of IDs at its present rate; infinite if no IDs are taken.
+// Lasts is after how many seconds the tag runs out of IDs at its present rate; infinite if no IDs
+// are taken.
 func (e TagEnd) Lasts() float64 {
 	switch {
 	case e.Left == 0:
@@ -213,9 +215,8 @@ func (m *memory) Totals(ending int) Totals {
 // Waiting is how many requests wait for a segment.
 func (a *Allocator) Waiting() int64 { return a.waiting.Load() }
 
-// Query asks for a page of a list that is in the order of names. Names are
-// compared byte by byte: they are case-sensitive, and there are no wildcards. A text
-// that no tag can have finds none.
+// Query asks for a page of a list that is in the order of names. Names are compared byte by byte:
+// they are case-sensitive, and there are no wildcards. A text that no tag can have finds none.
 type Query struct {
 	Prefix   string // names begin with it
 	Contains string // names have it anywhere, also in the prefix

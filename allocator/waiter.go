@@ -7,10 +7,11 @@ import (
 )
 
 const (
-	// slowAfter is how long a request waits for a refill before it counts as slow. A healthy store needs less.
+	// slowAfter is how long a request waits for a refill before it counts as slow. A healthy store
+	// needs less.
 	slowAfter = 100 * time.Millisecond
-	// slowStrict is the same for a strict tag. Each of its requests waits for a claim, so this is the time of a claim
-	// that fails, and slowAfter.
+	// slowStrict is the same for a strict tag. Each of its requests waits for a claim, so this is
+	// the time of a claim that fails, and slowAfter.
 	slowStrict = firstClaim + slowAfter
 	// slowAtOnce is the same where the last refill has failed.
 	slowAtOnce = time.Millisecond
@@ -28,8 +29,9 @@ func (b *buffer) slowAfterLocked() time.Duration {
 	}
 }
 
-// waiter is a request for which memory had not enough IDs. It waits in the queue of its tag until it is satisfied or
-// refused, for at most the allocator's MaxWait. If the store is known to fail, it is slow soon.
+// waiter is a request for which memory had not enough IDs. It waits in the queue of its tag until
+// it is satisfied or refused, for at most the allocator's MaxWait. If the store is known to fail,
+// it is slow soon.
 type waiter struct {
 	Later
 	allocator *Allocator

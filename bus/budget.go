@@ -2,37 +2,42 @@ package bus
 
 import "time"
 
-// If an answer is late, its request is sent again, and the first answer counts ("The Tail at Scale", Dean and Barroso,
-// 2013). The repeated request is a hedge. An answer is late if it takes longer than 999 of 1,000 answers before it.
+// If an answer is late, its request is sent again, and the first answer counts ("The Tail at
+// Scale", Dean and Barroso, 2013). The repeated request is a hedge. An answer is late if it takes
+// longer than 999 of 1,000 answers before it.
 const (
 	leastDelay = 10 * time.Millisecond
-	// firstDelay is the delay before there are answers: the first one may have to wait until the generator has read the
-	// tag. Each of the next fewAnswers makes it shorter by its fewDown-th part.
+	// firstDelay is the delay before there are answers: the first one may have to wait until the
+	// generator has read the tag. Each of the next fewAnswers makes it shorter by its fewDown-th
+	// part.
 	firstDelay = 100 * time.Millisecond
 	fewAnswers = 100
 	fewDown    = 32
-	// delayUp and delayDown are divisors: an answer that was late makes the delay longer by its delayUp-th part, and all
-	// others make it shorter by their delayDown-th part. One late answer in 1,000 keeps it where it is.
+	// delayUp and delayDown are divisors: an answer that was late makes the delay longer by its
+	// delayUp-th part, and all others make it shorter by their delayDown-th part. One late answer
+	// in 1,000 keeps it where it is.
 	delayUp   = 4
 	delayDown = 4480
-	// An answer that takes longer than silence comes from a generator that was frozen or cut off. It says nothing of how
-	// long answers take. So often a request goes over a connection that hangs, to see whether it still does.
+	// An answer that takes longer than silence comes from a generator that was frozen or cut off.
+	// It says nothing of how long answers take. So often a request goes over a connection that
+	// hangs, to see whether it still does.
 	silence = time.Second
 
 	// mostHedges is how many hedges a call has.
 	mostHedges = 8
-	// A hedge of a request that is answered too costs a token. A call gives a hundredth of one. Calls save up to
-	// mostTokens, and hedges that many calls send together may owe up to mostDebt.
+	// A hedge of a request that is answered too costs a token. A call gives a hundredth of one.
+	// Calls save up to mostTokens, and hedges that many calls send together may owe up to mostDebt.
 	tokensForHedge = 100
 	mostTokens     = 8 * tokensForHedge
 	mostDebt       = 100 * tokensForHedge
-	// Hedges of requests that stay silent cost none. In a second there is at most one for each hedgedCalls calls, and
-	// freeHedges.
+	// Hedges of requests that stay silent cost none. In a second there is at most one for each
+	// hedgedCalls calls, and freeHedges.
 	hedgedCalls = 2
 	freeHedges  = 100
 )
 
-// budget bounds the hedges of a client, and knows when an answer is late. The lock of the exchange guards it.
+// budget bounds the hedges of a client, and knows when an answer is late. The lock of the exchange
+// guards it.
 type budget struct {
 	delay   time.Duration // 999 of 1,000 answers come sooner
 	answers int           // up to fewAnswers
@@ -46,8 +51,8 @@ type budget struct {
 	hedges        int       // in it
 }
 
-// observe notes an answer to a request. Requests that wait at the same time are late for the same reason. So they raise
-// the delay once.
+// observe notes an answer to a request. Requests that wait at the same time are late for the same
+// reason. So they raise the delay once.
 func (b *budget) observe(sent, now time.Time) {
 	took, down := now.Sub(sent), time.Duration(delayDown)
 	if b.answers < fewAnswers {

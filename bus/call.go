@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// A request is sent again after this part of the time that its most urgent caller has, but not sooner than leastGap,
-	// and not later than mostGap.
+	// A request is sent again after this part of the time that its most urgent caller has, but not
+	// sooner than leastGap, and not later than mostGap.
 	gapPart  = 5
 	leastGap = 20 * time.Millisecond
 	mostGap  = 4 * time.Second
 	// Pauses after a refusal, if the answer has no hint of its own.
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
-	// mostAnswers is how many answers can wait until a call has looked at them. More are dropped, as if they were lost.
+	// mostAnswers is how many answers can wait until a call has looked at them. More are dropped,
+	// as if they were lost.
 	mostAnswers = 4
 )
 
@@ -80,8 +81,9 @@ func newCall() any {
 	return &call{answers: make(chan *nats.Msg, mostAnswers), timer: time.NewTimer(time.Hour)}
 }
 
-// ask sends a request, and again where that may help, until the context is done. timeout bounds a call whose context
-// has no deadline. It returns the first answer with what was asked for, or the error that an answer carries.
+// ask sends a request, and again where that may help, until the context is done. timeout bounds a
+// call whose context has no deadline. It returns the first answer with what was asked for, or the
+// error that an answer carries.
 func (x *exchange) ask(ctx context.Context, timeout time.Duration, r request) (*nats.Msg, error) {
 	now := time.Now()
 	c := x.calls.Get().(*call)
@@ -165,7 +167,8 @@ func (c *call) isLate() {
 	}
 }
 
-// publish sends the request over the line whose turn it is, unless it is a hedge and there are too many.
+// publish sends the request over the line whose turn it is, unless it is a hedge and there are too
+// many.
 func (c *call) publish(now time.Time, hedge bool) error {
 	var away [2]error
 	for i, line := range c.x.lines {
@@ -229,8 +232,8 @@ func (c *call) refused(err error, now time.Time) {
 	c.hedgeAt = c.sendAt
 }
 
-// outOfQuota reports whether the tag's quota is used up until the call is over, or the most urgent of its callers has
-// left.
+// outOfQuota reports whether the tag's quota is used up until the call is over, or the most urgent
+// of its callers has left.
 func (c *call) outOfQuota(err error, now time.Time) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Reason != QuotaExceeded {
@@ -267,9 +270,10 @@ func (c *call) gaveUp(ctx context.Context) error {
 	return err
 }
 
-// gaveUp returns the error of a caller that the context ended: it matches the context's error, and says why there were
-// no IDs in time. NATS does not answer a request that the user may not make. It reports that to the connection. So the
-// error of a request without an answer has what the connection reported last.
+// gaveUp returns the error of a caller that the context ended: it matches the context's error, and
+// says why there were no IDs in time. NATS does not answer a request that the user may not make. It
+// reports that to the connection. So the error of a request without an answer has what the
+// connection reported last.
 func (x *exchange) gaveUp(ctx context.Context, why error) error {
 	if timedOut(why) {
 		for _, line := range x.lines {

@@ -16,8 +16,8 @@ import (
 // fewIDs is how many IDs a request is for that is as fast as one for a single ID.
 const fewIDs = 1000
 
-// Client asks generators over a connection of the caller. [NewClient] returns one. Its methods are safe for
-// concurrent use.
+// Client asks generators over a connection of the caller. [NewClient] returns one. Its methods are
+// safe for concurrent use.
 type Client struct {
 	x       *exchange
 	timeout time.Duration
@@ -31,21 +31,25 @@ type Client struct {
 // Option changes how a [Client] works.
 type Option func(*Client)
 
-// Timeout bounds a call whose context has no deadline. Default: 5 s. 0 or less: such a call has no bound.
+// Timeout bounds a call whose context has no deadline. Default: 5 s. 0 or less: such a call has no
+// bound.
 func Timeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// NoHedging makes a client send a request again only after a refusal, or after a fifth of the time that is left.
+// NoHedging makes a client send a request again only after a refusal, or after a fifth of the time
+// that is left.
 //
-// Default: an answer is late if it takes longer than 999 of 1,000 answers before it, and longer than 10 ms. Then the
-// client sends the request again, and after that in the same intervals, at most 8 times. It uses the first answer. The
-// IDs of the others are gaps: nobody gets them. A request that is sent again because its answer is late is called a
-// hedge. If a generator is killed, frozen or cut off, its callers usually wait for one or two of these intervals.
-// While generators answer, at most one request in a hundred is a hedge. If they do not, there is at most one hedge for
-// each two calls of the last second, and a hundred. [Client.Stats] counts hedges.
+// Default: an answer is late if it takes longer than 999 of 1,000 answers before it, and longer
+// than 10 ms. Then the client sends the request again, and after that in the same intervals, at
+// most 8 times. It uses the first answer. The IDs of the others are gaps: nobody gets them. A
+// request that is sent again because its answer is late is called a hedge. If a generator is
+// killed, frozen or cut off, its callers usually wait for one or two of these intervals. While
+// generators answer, at most one request in a hundred is a hedge. If they do not, there is at most
+// one hedge for each two calls of the last second, and a hundred. [Client.Stats] counts hedges.
 func NoHedging() Option { return func(c *Client) { c.x.hedging = false } }
 
-// OnCall makes a client call f after each call that sent a request: for metrics and traces. Callers of [Client.Next]
-// that share a request are one call. f must not wait. It is called by many goroutines at a time.
+// OnCall makes a client call f after each call that sent a request: for metrics and traces. Callers
+// of [Client.Next] that share a request are one call. f must not wait. It is called by many
+// goroutines at a time.
 func OnCall(f func(Call)) Option { return func(c *Client) { c.onCall = f } }
 
 // Call is a call that has ended.
@@ -70,8 +74,9 @@ func (c *Client) Stats() Stats {
 	return c.x.stats
 }
 
-// NewClient returns a client on nc. Make one connection and one client in a process, and share them: a connection for
-// each caller halves the rate. The client has one subscription, on which all answers arrive. Close nc after use.
+// NewClient returns a client on nc. Make one connection and one client in a process, and share
+// them: a connection for each caller halves the rate. The client has one subscription, on which all
+// answers arrive. Close nc after use.
 //
 // What the client does by default, and the options that change that:
 //   - [Timeout]: a call whose context has no deadline ends after 5 s.
@@ -103,22 +108,25 @@ func (c *Client) ask(ctx context.Context, r request) (*nats.Msg, error) {
 	return msg, err
 }
 
-// Take returns n IDs of tag with one request: exactly n, in as few ranges as possible, or an error. n is
-// from 1 to the generators' --max-batch.
+// Take returns n IDs of tag with one request: exactly n, in as few ranges as possible, or an error.
+// n is from 1 to the generators' --max-batch.
 //
-// Take retries failures that may pass, until the context is done: no generator, one that drains or is
-// overloaded, an unavailable store, no answer. The pause after a refusal grows to a second. A request without an answer
-// is sent again while its answer is late, see [NoHedging], and after each fifth of the time that the caller has, at
-// most 4 s. Answers that are not used leave gaps: nobody gets their IDs.
+// Take retries failures that may pass, until the context is done: no generator, one that drains or
+// is overloaded, an unavailable store, no answer. The pause after a refusal grows to a second. A
+// request without an answer is sent again while its answer is late, see [NoHedging], and after each
+// fifth of the time that the caller has, at most 4 s. Answers that are not used leave gaps: nobody
+// gets their IDs.
 //
-// Each ID of an opaque tag is a range of its own. An answer lists them all, so n is bounded by what fits into a
-// message; [Client.Ranges] divides more.
+// Each ID of an opaque tag is a range of its own. An answer lists them all, so n is bounded by what
+// fits into a message; [Client.Ranges] divides more.
 //
-// The IDs of a strict tag are one range. They are above all IDs that any caller had before Take was called.
+// The IDs of a strict tag are one range. They are above all IDs that any caller had before Take was
+// called.
 //
 // Errors match the [Reason] that a generator gave, or are those of NATS: [nats.ErrNoResponders] if
-// there is no generator, [nats.ErrPermissionViolation] if the user may not ask. NATS does not answer such a request, so
-// that error comes when the time is over. If the context ended the call, the error also matches the context's error.
+// there is no generator, [nats.ErrPermissionViolation] if the user may not ask. NATS does not
+// answer such a request, so that error comes when the time is over. If the context ended the call,
+// the error also matches the context's error.
 func (c *Client) Take(ctx context.Context, tag string, n int64) ([]Range, error) {
 	subject, err := tagSubject(tag)
 	if err != nil {

@@ -13,18 +13,19 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// A client looks after leastApart whether its two connections have come to the same server. If they stay there, because
-// there is no other one now, the pause grows to mostApart.
+// A client looks after leastApart whether its two connections have come to the same server. If they
+// stay there, because there is no other one now, the pause grows to mostApart.
 const (
 	leastApart = time.Second
 	mostApart  = 10 * time.Second
 )
 
-// Connect returns a client with two connections of its own, to different servers, with the options that
-// docs/clients.md names. Each of urls may be a list by commas. If an answer over one connection is late, the request is
-// sent again over the other one, and while nothing comes over one, requests go over the other. So a NATS server that
-// hangs costs a call a delay. With one server there is one connection. Close the client after use. [ConnectWith] has
-// options, such as credentials.
+// Connect returns a client with two connections of its own, to different servers, with the options
+// that docs/clients.md names. Each of urls may be a list by commas. If an answer over one
+// connection is late, the request is sent again over the other one, and while nothing comes over
+// one, requests go over the other. So a NATS server that hangs costs a call a delay. With one
+// server there is one connection. Close the client after use. [ConnectWith] has options, such as
+// credentials.
 func Connect(urls ...string) (*Client, error) { return ConnectWith(urls, nil) }
 
 // ConnectWith is [Connect] with options of the connections, and of the client.
@@ -71,8 +72,8 @@ func keepApart(first, second *nats.Conn) {
 	}
 }
 
-// Close ends the connections that [Connect] made. Calls that wait get [nats.ErrConnectionClosed]. A client of
-// [NewClient] has none of its own: close that connection instead.
+// Close ends the connections that [Connect] made. Calls that wait get [nats.ErrConnectionClosed]. A
+// client of [NewClient] has none of its own: close that connection instead.
 func (c *Client) Close() error {
 	if len(c.owned) == 0 {
 		return errors.New("the connection of this client was given to NewClient: close it there")
@@ -83,8 +84,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// line is a connection, and the subscription on which its answers arrive. nats.go has such a subscription, too, but it
-// takes one answer to a request that it sent once.
+// line is a connection, and the subscription on which its answers arrive. nats.go has such a
+// subscription, too, but it takes one answer to a request that it sent once.
 type line struct {
 	nc     *nats.Conn
 	x      *exchange

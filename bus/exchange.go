@@ -9,19 +9,19 @@ import (
 
 // transport is a connection to NATS. Tests of the loop have another one than [line].
 type transport interface {
-	// publish sends a request. Its answer comes to [exchange.receive] with the number of the line, the token of the call,
-	// and the number of the request in the call.
+	// publish sends a request. Its answer comes to [exchange.receive] with the number of the line,
+	// the token of the call, and the number of the request in the call.
 	publish(subject string, body []byte, token uint64, number int) error
-	// away returns an error while the connection is lost, or after it was closed. What is sent while it is lost would
-	// arrive when nobody waits any more.
+	// away returns an error while the connection is lost, or after it was closed. What is sent
+	// while it is lost would arrive when nobody waits any more.
 	away() error
 	// lastError is what the connection reported last, such as a missing permission.
 	lastError() error
 	end() // it unsubscribes
 }
 
-// exchange sends the requests of a client, and hands the answers to its calls. It does not know the client, so that a
-// client without users is collected, and its subscriptions with it.
+// exchange sends the requests of a client, and hands the answers to its calls. It does not know the
+// client, so that a client without users is collected, and its subscriptions with it.
 type exchange struct {
 	lines   []transport // one or two; set by the client before its first call
 	hedging bool
@@ -49,8 +49,8 @@ func (x *exchange) close() {
 	}
 }
 
-// expect notes a request that is about to be sent over one of the lines that are not away. false: it is a hedge, and
-// there are too many.
+// expect notes a request that is about to be sent over one of the lines that are not away. false:
+// it is a hedge, and there are too many.
 func (x *exchange) expect(c *call, now time.Time, away [2]error, hedge bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -117,8 +117,8 @@ func (x *exchange) receive(line int, token uint64, number int, msg *nats.Msg) {
 	}
 }
 
-// end forgets a call. If its hedges may still cost something, the exchange waits a little longer for the answer to the
-// first request.
+// end forgets a call. If its hedges may still cost something, the exchange waits a little longer
+// for the answer to the first request.
 func (x *exchange) end(c *call) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -139,8 +139,8 @@ func (x *exchange) end(c *call) {
 	})
 }
 
-// line returns the line for the next request of a call: the two in turn. It passes over one that is away, or over which
-// nothing came since a request is late.
+// line returns the line for the next request of a call: the two in turn. It passes over one that is
+// away, or over which nothing came since a request is late.
 func (x *exchange) line(c *call, now time.Time, away [2]error) int {
 	if len(x.lines) == 1 {
 		return 0

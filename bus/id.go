@@ -23,7 +23,8 @@ type Range = idspace.Range
 //		ID bus.ID `json:"id"` // {"id":"1234567890123456789"}
 //	}
 //
-// In Go it is a number: bus.ID(id) and int64(order.ID) convert it. A bare whole number in JSON is read, too.
+// In Go it is a number: bus.ID(id) and int64(order.ID) convert it. A bare whole number in JSON is
+// read, too.
 type ID int64
 
 // MarshalJSON implements [json.Marshaler].

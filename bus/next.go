@@ -11,14 +11,16 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// Next returns one ID of tag. Callers that come while a request is under way share the next request, as transactions
-// share a write in a group commit. So a thousand callers make few requests. If an answer is late, the callers that came
-// since get a request of their own at once. Each caller's context ends only its own call. A request ends when all its
-// callers have left. Errors are those of Take.
+// Next returns one ID of tag. Callers that come while a request is under way share the next
+// request, as transactions share a write in a group commit. So a thousand callers make few
+// requests. If an answer is late, the callers that came since get a request of their own at once.
+// Each caller's context ends only its own call. A request ends when all its callers have left.
+// Errors are those of Take.
 //
-// An answer serves callers that came before its request was sent. The IDs of callers that left meanwhile are gaps.
-// A request of 128 callers or more is for twice as many IDs. Callers that come while the next request is under way get
-// these at once, and the rest are gaps. Of a strict tag nothing is fetched ahead, so Next keeps its order.
+// An answer serves callers that came before its request was sent. The IDs of callers that left
+// meanwhile are gaps. A request of 128 callers or more is for twice as many IDs. Callers that come
+// while the next request is under way get these at once, and the rest are gaps. Of a strict tag
+// nothing is fetched ahead, so Next keeps its order.
 //
 // [Pool] answers faster, from IDs that it fetched ahead. It refuses strict tags.
 func (c *Client) Next(ctx context.Context, tag string) (int64, error) {
@@ -47,7 +49,8 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 				return 0, g.gaveUp(ctx)
 			}
 		}
-		// A caller may have more time than its batch, or than the most urgent caller of it, whom a quota leaves none.
+		// A caller may have more time than its batch, or than the most urgent caller of it, whom a
+		// quota leaves none.
 		id, err = b.one()
 		if deadline.IsZero() || !timedOut(err) && !(errors.Is(err, QuotaExceeded) && deadline.After(b.soonest)) {
 			return id, err
@@ -58,17 +61,19 @@ func (c *Client) next(ctx context.Context, gs *groups, tag string, from func() (
 	}
 }
 
-// A request for manyCallers or more is for twice as many IDs, because a caller that has to wait costs more than an ID.
+// A request for manyCallers or more is for twice as many IDs, because a caller that has to wait
+// costs more than an ID.
 const manyCallers = 128
 
-// groups are the callers that wait for one ID each, by tag. Snowflakes have groups of their own, so no
-// tag can be mistaken for them.
+// groups are the callers that wait for one ID each, by tag. Snowflakes have groups of their own, so
+// no tag can be mistaken for them.
 type groups struct {
 	mu sync.Mutex
 	of map[string]*group // the groups with a request under way
 }
 
-// group is the callers of one tag. Its batches have one request at a time, but do not wait for one that is late.
+// group is the callers of one tag. Its batches have one request at a time, but do not wait for one
+// that is late.
 type group struct {
 	*source
 	tag     string  // empty: snowflakes
@@ -90,8 +95,8 @@ type batch struct {
 	taken atomic.Int64 // how many of ids
 }
 
-// join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A deadline of zero is
-// none. If there is a spare ID, join returns that and no batch.
+// join adds a caller to the next batch of a tag. If no goroutine serves the tag, join starts one. A
+// deadline of zero is none. If there is a spare ID, join returns that and no batch.
 func (gs *groups) join(
 	tag string, from func() (*source, error), deadline time.Time,
 ) (_ *group, b *batch, id int64, err error) {
@@ -155,7 +160,8 @@ func (gs *groups) leave(g *group, b *batch) bool {
 	return true
 }
 
-// serve answers the batches of a group until no caller waits, or an answer is late. Then another goroutine goes on.
+// serve answers the batches of a group until no caller waits, or an answer is late. Then another
+// goroutine goes on.
 func (gs *groups) serve(g *group) {
 	trend := false // an answer said so
 	for alone := true; alone; {

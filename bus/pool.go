@@ -27,18 +27,20 @@ var ErrPoolClosed = errors.New("the pool of IDs is closed")
 
 var errEmpty = errors.New("the pool has no ID in memory")
 
-// Pool keeps IDs in memory, so that Next needs no request. The first Next fetches the first IDs. When half of them are
-// used, the pool fetches more in the background. How many it keeps follows the demand: the number doubles when callers
-// had to wait, and halves when half of it lasted 10 s.
+// Pool keeps IDs in memory, so that Next needs no request. The first Next fetches the first IDs.
+// When half of them are used, the pool fetches more in the background. How many it keeps follows
+// the demand: the number doubles when callers had to wait, and halves when half of it lasted 10 s.
 //
-// The IDs in a pool are gaps if the process ends, at most as many as [Ahead] allows. They stay valid
-// when an operator moves the tag's max_id.
+// The IDs in a pool are gaps if the process ends, at most as many as [Ahead] allows. They stay
+// valid when an operator moves the tag's max_id.
 //
-// A pool of a strict tag is refused, because IDs that are fetched ahead would not be in order. The first
-// answer says that a tag is strict. From then on each Next returns an *[Error] that matches [BadRequest],
-// and the pool sends no more requests. The IDs of that answer are a gap. Use [Client.Next] or [Client.Take].
+// A pool of a strict tag is refused, because IDs that are fetched ahead would not be in order. The
+// first answer says that a tag is strict. From then on each Next returns an *[Error] that matches
+// [BadRequest], and the pool sends no more requests. The IDs of that answer are a gap. Use
+// [Client.Next] or [Client.Take].
 //
-// The time in a snowflake of a pool is that of its fetch. Use [Client.NextSnowflake] where it must be that of the call.
+// The time in a snowflake of a pool is that of its fetch. Use [Client.NextSnowflake] where it must
+// be that of the call.
 //
 // The methods are safe for concurrent use.
 type Pool struct {
@@ -96,9 +98,10 @@ func newPool(s *source, opts []PoolOption) (*Pool, error) {
 	return p, nil
 }
 
-// Next returns an ID that no other caller has. If the pool is empty, Next waits for the fetch that is under way. If
-// that fails, or other callers take all that it brings, Next asks as [Client.Next] does, and its errors are those.
-// [ErrPoolClosed]: the pool is closed. [BadRequest]: the tag is strict.
+// Next returns an ID that no other caller has. If the pool is empty, Next waits for the fetch that
+// is under way. If that fails, or other callers take all that it brings, Next asks as [Client.Next]
+// does, and its errors are those. [ErrPoolClosed]: the pool is closed. [BadRequest]: the tag is
+// strict.
 func (p *Pool) Next(ctx context.Context) (int64, error) {
 	p.mu.Lock()
 	id, err := p.take()
@@ -185,8 +188,8 @@ func (p *Pool) fetch(n int64) {
 	case p.from.strict.Load():
 		p.ids, p.left = nil, 0
 	case err != nil:
-		// Retry when half of the rest is used, so that a long outage costs few attempts. A caller that
-		// finds the pool empty retries at once.
+		// Retry when half of the rest is used, so that a long outage costs few attempts. A caller
+		// that finds the pool empty retries at once.
 		p.want = p.left / 2
 	default:
 		p.ids = append(p.ids, ranges...)
@@ -208,8 +211,8 @@ func (p *Pool) adapt(began time.Time) {
 	p.want = p.distance / 2
 }
 
-// Close ends the pool and returns its unused IDs, which are gaps unless the caller uses them. Later calls return
-// none. A Next that asks already, because the pool was empty, has its answer.
+// Close ends the pool and returns its unused IDs, which are gaps unless the caller uses them. Later
+// calls return none. A Next that asks already, because the pool was empty, has its answer.
 func (p *Pool) Close() []Range {
 	p.mu.Lock()
 	p.closed = true

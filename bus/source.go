@@ -34,8 +34,8 @@ type limit struct {
 	at   time.Time
 }
 
-// some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does. r has what the
-// request is beyond its subject and count.
+// some returns n IDs, or fewer if n are too many for one request. It retries as [Client.Take] does.
+// r has what the request is beyond its subject and count.
 func (s *source) some(ctx context.Context, n int64, r request) (ranges []Range, err error) {
 	r.failed = &s.why
 	for {

@@ -30,21 +30,20 @@ type BulkOption func(*bulk)
 // fewer, requests become smaller.
 func Batch(n int64) BulkOption { return func(b *bulk) { b.batch = n } }
 
-// Parallel is how many requests are under way while the loop uses an answer, from 1 to
-// 1,000. Default: 4. With 1, the IDs of a single generator are in increasing order.
-// It does not matter for a strict tag: one request is under way at a time, and none while the loop uses
-// an answer.
+// Parallel is how many requests are under way while the loop uses an answer, from 1 to 1,000.
+// Default: 4. With 1, the IDs of a single generator are in increasing order. It does not matter for
+// a strict tag: one request is under way at a time, and none while the loop uses an answer.
 func Parallel(n int) BulkOption { return func(b *bulk) { b.parallel = n } }
 
-// Ranges yields ranges with n IDs of tag in total, for imports. It fetches them while the loop works,
-// and holds the answers to [Parallel] requests in memory. An error comes last; the ranges before it are
-// valid. A loop that is left early leaves gaps of at most Parallel+1 batches. If the context has no
-// deadline, the client's [Timeout] bounds each batch. The first answer says whether the tag is strict, so
-// one request goes ahead of the others.
+// Ranges yields ranges with n IDs of tag in total, for imports. It fetches them while the loop
+// works, and holds the answers to [Parallel] requests in memory. An error comes last; the ranges
+// before it are valid. A loop that is left early leaves gaps of at most Parallel+1 batches. If the
+// context has no deadline, the client's [Timeout] bounds each batch. The first answer says whether
+// the tag is strict, so one request goes ahead of the others.
 //
-// For a strict tag the requests go one after the other. Each is sent when the loop has used the answer
-// before it, so the ranges increase strictly. While the loop uses a batch, other callers may get higher
-// IDs. A smaller [Batch] makes the batch newer, and the import slower.
+// For a strict tag the requests go one after the other. Each is sent when the loop has used the
+// answer before it, so the ranges increase strictly. While the loop uses a batch, other callers may
+// get higher IDs. A smaller [Batch] makes the batch newer, and the import slower.
 func (c *Client) Ranges(ctx context.Context, tag string, n int64, opts ...BulkOption) iter.Seq2[Range, error] {
 	s, err := c.tag(tag)
 	if err != nil {

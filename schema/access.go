@@ -14,13 +14,15 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// TLS names the files for TLS, as --tlsca, --tlscert and --tlskey do for NATS. With any of them connections use TLS.
+// TLS names the files for TLS, as --tlsca, --tlscert and --tlskey do for NATS. With any of them
+// connections use TLS.
 type TLS struct{ CA, Cert, Key string }
 
-// access makes connections with our settings. DSN and files are read again for each, so passwords and certificates can
-// be changed without a restart. It refuses a read-only server: privileged accounts could write there, and ranges that
-// they reserve on a replica would be reserved again on the primary. It refuses a database with another ID than the
-// owner's row had: the address may lead elsewhere, and not for all generators at the same time.
+// access makes connections with our settings. DSN and files are read again for each, so passwords
+// and certificates can be changed without a restart. It refuses a read-only server: privileged
+// accounts could write there, and ranges that they reserve on a replica would be reserved again on
+// the primary. It refuses a database with another ID than the owner's row had: the address may lead
+// elsewhere, and not for all generators at the same time.
 type access struct {
 	cfg   Config
 	owner *atomic.Pointer[owner]
@@ -50,7 +52,8 @@ func (a *access) read(dsn string) error {
 	return err
 }
 
-// again reads the DSN and the files again. What cannot be read or used counts as unchanged: somebody may be writing it.
+// again reads the DSN and the files again. What cannot be read or used counts as unchanged:
+// somebody may be writing it.
 func (a *access) again() *target {
 	dsn, err := a.cfg.DSN, error(nil)
 	if a.cfg.Reread != nil {
@@ -121,8 +124,7 @@ func (a *access) prepare(ctx context.Context, conn driver.Conn) error {
 	return nil
 }
 
-// askReadOnly asks the server whether it is read-only, as a text: numbers or
-// words, by the version.
+// askReadOnly asks the server whether it is read-only, as a text: numbers or words, by the version.
 const askReadOnly = "SELECT CONCAT(@@global.read_only)"
 
 // writable is errReadOnly unless the answer says that the server is not.
@@ -134,8 +136,9 @@ func writable(answer string) error {
 	return errReadOnly
 }
 
-// secure makes connections use TLS with these files. tls=skip-verify in the DSN then means: check the authority, but
-// not the host. Servers that made their certificate themselves need this, because it names no host.
+// secure makes connections use TLS with these files. tls=skip-verify in the DSN then means: check
+// the authority, but not the host. Servers that made their certificate themselves need this,
+// because it names no host.
 func (t TLS) secure(cfg *mysql.Config) error {
 	to := &tls.Config{InsecureSkipVerify: cfg.TLSConfig == "skip-verify"}
 	switch {

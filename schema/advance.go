@@ -10,12 +10,14 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// raiseRoom is how many ranges lie between what is known to be in use and max_id after it was moved up. Other
-// generators may be about to claim ranges that they took before the database went back. Without the room, max_id
-// would soon be found below those, and moved up a second time with a second alert.
+// raiseRoom is how many ranges lie between what is known to be in use and max_id after it was moved
+// up. Other generators may be about to claim ranges that they took before the database went back.
+// Without the room, max_id would soon be found below those, and moved up a second time with a
+// second alert.
 const raiseRoom = 8
 
-// Advance implements [allocator.Numbers]. It takes one statement if the row has the step that is expected.
+// Advance implements [allocator.Numbers]. It takes one statement if the row has the step that is
+// expected.
 func (d *Database) Advance(
 	ctx context.Context, tag string, n, step, from int64,
 ) (r allocator.Range, now int64, err error) {
@@ -38,8 +40,9 @@ func (d *Database) Advance(
 	return r, now, nil
 }
 
-// advanceLocked moves max_id over a range of a row with another step than was expected, or with too few IDs left for
-// it. It returns the range and the step. A max_id below from is moved up, and no range is taken.
+// advanceLocked moves max_id over a range of a row with another step than was expected, or with too
+// few IDs left for it. It returns the range and the step. A max_id below from is moved up, and no
+// range is taken.
 func (o *opened) advanceLocked(ctx context.Context, tag string, n, from int64) (first, amount, step int64, err error) {
 	var moved error
 	err = o.db.RunInTx(ctx, nil, func(ctx context.Context, tx bun.Tx) error {
@@ -80,7 +83,8 @@ func (o *opened) advanceLocked(ctx context.Context, tag string, n, from int64) (
 	return first, amount, step, err
 }
 
-// advance moves max_id by amount and returns where it was; 0: no row matched. It moves none that is below from.
+// advance moves max_id by amount and returns where it was; 0: no row matched. It moves none that is
+// below from.
 func (o *opened) advance(
 	ctx context.Context, db bun.IDB, tag string, amount, step, from int64,
 ) (first int64, err error) {

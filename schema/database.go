@@ -44,8 +44,9 @@ type Config struct {
 	Log   *slog.Logger // default: slog.Default
 }
 
-// Database is a database that has the tags in a table, as Leaf has it. It implements [allocator.Numbers]. Until
-// [Database.Open] has returned without an error, its methods return [allocator.ErrUnavailable].
+// Database is a database that has the tags in a table, as Leaf has it. It implements
+// [allocator.Numbers]. Until [Database.Open] has returned without an error, its methods return
+// [allocator.ErrUnavailable].
 type Database struct {
 	cfg    Config
 	access *access
@@ -64,7 +65,8 @@ type opened struct {
 
 var _ allocator.Numbers = (*Database)(nil)
 
-// New returns a database that is not open. An error says that the DSN cannot be used; it does not quote it.
+// New returns a database that is not open. An error says that the DSN cannot be used; it does not
+// quote it.
 func New(cfg Config) (*Database, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	cfg.Table = cmp.Or(cfg.Table, DefaultTable)
@@ -97,8 +99,8 @@ func (d *Database) Open(ctx context.Context) error {
 	return err
 }
 
-// Err implements [allocator.Numbers]. An error that matches [allocator.ErrRefused] stays: the database has
-// another owner.
+// Err implements [allocator.Numbers]. An error that matches [allocator.ErrRefused] stays: the
+// database has another owner.
 func (d *Database) Err() error {
 	if err := d.away.Load(); err != nil {
 		return *err
@@ -127,7 +129,8 @@ func (d *Database) callFor(ctx context.Context, tag string, f func(*opened) erro
 	return d.call(ctx, tag, f)
 }
 
-// call calls f with the database, if that can be used, and explains what f returns. tag is empty if it is about all.
+// call calls f with the database, if that can be used, and explains what f returns. tag is empty if
+// it is about all.
 func (d *Database) call(ctx context.Context, tag string, f func(*opened) error) error {
 	o := d.fit.Load()
 	if o == nil {

@@ -1,6 +1,6 @@
-// Package schema keeps the numbers of tags where Leaf keeps them: in the table leaf_alloc of a MySQL or MariaDB
-// database, a row each; it may have another name (Config.Table). [Database] implements
-// [github.com/leafbus/leafbus/allocator.Numbers].
+// Package schema keeps the numbers of tags where Leaf keeps them: in the table leaf_alloc of a
+// MySQL or MariaDB database, a row each; it may have another name (Config.Table). [Database]
+// implements [github.com/leafbus/leafbus/allocator.Numbers].
 //
 // A range is taken in one round trip, by one statement:
 //
@@ -16,7 +16,8 @@
 // A statement without an answer may have been done: its range is a gap.
 // Nothing is repeated but what the server says it has undone (a deadlock).
 //
-// Two small tables stand beside it. leaf_mark has names that are or were in use: how far, and of which kind of tag.
-// So a row that SQL makes again goes on above all that was handed out, even if the tags' records are lost.
-// leaf_installation has an ID of the database, and that of the installation that uses it.
+// Two small tables stand beside it. leaf_mark has names that are or were in use: how far, and of
+// which kind of tag. So a row that SQL makes again goes on above all that was handed out, even if
+// the tags' records are lost. leaf_installation has an ID of the database, and that of the
+// installation that uses it.
 package schema

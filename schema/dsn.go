@@ -23,8 +23,7 @@ const (
 	connLifetime = 3 * time.Minute
 )
 
-// settings are those of every connection, whatever the DSN and the server's
-// init_connect say:
+// settings are those of every connection, whatever the DSN and the server's init_connect say:
 //   - without autocommit, or in a transaction that chains to the last one, the server
 //     could roll back a range that was handed out;
 //   - the SQL mode makes numbers that do not fit an error, and reads backslashes as

@@ -43,9 +43,9 @@ func undone(err error) bool {
 	return false
 }
 
-// explain turns an error of the database into one of the allocator's, if it is not one already. It notes
-// for [Database.Err] that the database is unavailable or was refused. What the server has undone of a statement about
-// one tag is no outage.
+// explain turns an error of the database into one of the allocator's, if it is not one already. It
+// notes for [Database.Err] that the database is unavailable or was refused. What the server has
+// undone of a statement about one tag is no outage.
 func (d *Database) explain(ctx context.Context, tag string, err error) error {
 	switch {
 	case tag != "" && number(err) == errLockWait:
@@ -79,8 +79,8 @@ func (d *Database) meaning(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w: %w", errReadOnly, err)
 	}
 	if !errors.Is(err, context.Canceled) {
-		// New connections may lead to a server that works. The old ones would stay with one that is gone,
-		// that is no longer the primary, or that left its cluster (1047, 1053, 3100).
+		// New connections may lead to a server that works. The old ones would stay with one that is
+		// gone, that is no longer the primary, or that left its cluster (1047, 1053, 3100).
 		d.renew()
 	}
 	what := "MySQL"
@@ -93,7 +93,8 @@ func (d *Database) meaning(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %s (%s): %w", allocator.ErrUnavailable, what, d.Name(), withAdvice(err))
 }
 
-// forbidden is the error of a change that the database forbids to this account, or for this tag: that is no outage.
+// forbidden is the error of a change that the database forbids to this account, or for this tag:
+// that is no outage.
 func forbidden(err error) error {
 	switch number(err) {
 	case errDenied, 1143, 1906, 3105, 3819, 4025: // a table, a column, a generated column, a constraint
@@ -124,7 +125,8 @@ const (
 	adviceLocked   = "the account is locked: ALTER USER ... ACCOUNT UNLOCK"
 )
 
-// withAdvice makes an error that stays until an operator acts match [allocator.ErrMisconfigured], and say what to do.
+// withAdvice makes an error that stays until an operator acts match [allocator.ErrMisconfigured],
+// and say what to do.
 func withAdvice(err error) error {
 	what := advice[number(err)]
 	_, authority := errors.AsType[*tls.CertificateVerificationError](err)

@@ -23,9 +23,9 @@ type owner struct {
 
 // Claim returns the installation that the database belongs to, and the database's ID. Both are
 // empty if it belongs to none. With first, a database of none then belongs to this installation;
-// without it, such a database is left as it is. If the database belongs to this installation, no connection is
-// used that leads to another one from then on. Call it before [Database.Open], so that nothing is
-// served from a database whose owner is not known.
+// without it, such a database is left as it is. If the database belongs to this installation, no
+// connection is used that leads to another one from then on. Call it before [Database.Open], so
+// that nothing is served from a database whose owner is not known.
 func (d *Database) Claim(ctx context.Context, installation string, first bool) (of, id string, err error) {
 	o := d.fit.Load()
 	if o == nil {
@@ -56,8 +56,8 @@ func (d *Database) Claim(ctx context.Context, installation string, first bool) (
 	return have.Installation, have.Store, nil
 }
 
-// Repair returns the SQL that, after `leaf migrate`, makes the database, with this ID, the installation's;
-// without an installation, the SQL that makes it belong to none.
+// Repair returns the SQL that, after `leaf migrate`, makes the database, with this ID, the
+// installation's; without an installation, the SQL that makes it belong to none.
 func (d *Database) Repair(installation, id string) string {
 	if installation == "" {
 		return "DELETE FROM leaf_installation"
@@ -72,14 +72,15 @@ func (o *opened) owner(ctx context.Context) (have owner, err error) {
 	return have, err
 }
 
-// claim writes the row of leaf_installation if there is none. Several may try: the row that is there counts.
+// claim writes the row of leaf_installation if there is none. Several may try: the row that is
+// there counts.
 func (o *opened) claim(ctx context.Context, want owner) error {
 	_, err := o.db.NewInsert().Ignore().Model(&want).Exec(ctx)
 	return err
 }
 
-// checkOwner makes sure that the database has the owner that it had. A row that is gone may come back: a restore makes
-// the table before it writes the row.
+// checkOwner makes sure that the database has the owner that it had. A row that is gone may come
+// back: a restore makes the table before it writes the row.
 func (d *Database) checkOwner(ctx context.Context, o *opened) error {
 	had := d.owner.Load()
 	if had == nil {

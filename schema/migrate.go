@@ -24,7 +24,8 @@ func tables(alloc string) []table {
 	return append([]table{{alloc, fmt.Sprintf(createAlloc, alloc)}}, beside...)
 }
 
-// createAlloc creates the table of the tags as Leaf has it, but for the collation: tags are case-sensitive.
+// createAlloc creates the table of the tags as Leaf has it, but for the collation: tags are
+// case-sensitive.
 const createAlloc = "CREATE TABLE IF NOT EXISTS `%s` (\n" +
 	"  biz_tag varchar(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,\n" +
 	"  max_id bigint NOT NULL DEFAULT 1 COMMENT 'the next ID that nobody has reserved',\n" +
@@ -55,8 +56,8 @@ var beside = []table{
 		") ENGINE=InnoDB"},
 }
 
-// SQL is the statements that create the tables, for an account that may create them. alloc is the table
-// of the tags; empty: DefaultTable.
+// SQL is the statements that create the tables, for an account that may create them. alloc is the
+// table of the tags; empty: DefaultTable.
 func SQL(alloc string) (string, error) {
 	alloc = cmp.Or(alloc, DefaultTable)
 	var b strings.Builder
@@ -77,8 +78,8 @@ func (d *Database) Migrate(ctx context.Context) (created []string, err error) {
 	return created, err
 }
 
-// warnUnsynced warns of a server that can lose what it has confirmed. Where there is a binary log, a crash undoes what
-// the log has not on disk.
+// warnUnsynced warns of a server that can lose what it has confirmed. Where there is a binary log,
+// a crash undoes what the log has not on disk.
 func (d *Database) warnUnsynced(ctx context.Context, db bun.IDB) {
 	for name, ask := range map[string]string{
 		"innodb_flush_log_at_trx_commit": "SELECT CONCAT(@@global.innodb_flush_log_at_trx_commit)",
@@ -148,9 +149,9 @@ func (d *Database) mayChange(ctx context.Context, db bun.IDB) error {
 	return nil
 }
 
-// missing returns the names of the missing tables. It refuses those that cannot be used, before a table is created
-// beside them, and a database where the name of one differs only in letters' case: that is probably the table, and a
-// second one would begin at 1.
+// missing returns the names of the missing tables. It refuses those that cannot be used, before a
+// table is created beside them, and a database where the name of one differs only in letters' case:
+// that is probably the table, and a second one would begin at 1.
 func (d *Database) missing(ctx context.Context, o *opened) (names []string, err error) {
 	var existing []string
 	var caseless bool

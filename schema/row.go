@@ -14,8 +14,8 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// alloc is a row of the table of the tags: each query names it. The column of the description is desc in
-// some tables, and missing in others: each query names it, too.
+// alloc is a row of the table of the tags: each query names it. The column of the description is
+// desc in some tables, and missing in others: each query names it, too.
 type alloc struct {
 	bun.BaseModel `bun:"alias:a"`
 
@@ -34,9 +34,8 @@ type mark struct {
 	Kind   string `bun:"kind"` // of the tag that it belongs to; empty: not known
 }
 
-// named finds the row of a tag by its name. It takes the name twice: for the
-// index, and byte by byte, because collations ignore letters' case and spaces at
-// the end.
+// named finds the row of a tag by its name. It takes the name twice: for the index, and byte by
+// byte, because collations ignore letters' case and spaces at the end.
 const named = "biz_tag = ? AND CAST(CONVERT(biz_tag USING utf8mb4) AS BINARY) = CAST(? AS BINARY)"
 
 // rows selects rows of tags, with their descriptions if it has them.
@@ -48,7 +47,8 @@ func (o *opened) rows(db bun.IDB, to any) *bun.SelectQuery {
 	return q
 }
 
-// lock reads the row of a tag, if there is one, and locks it until the end of the transaction, or for a moment.
+// lock reads the row of a tag, if there is one, and locks it until the end of the transaction, or
+// for a moment.
 func (o *opened) lock(ctx context.Context, db bun.IDB, tag string) (row alloc, err error) {
 	err = scan(ctx, o.rows(db, &row).Where(named, tag, tag).For("UPDATE"))
 	return row, err
@@ -94,7 +94,8 @@ func (m mark) on(r allocator.Row) allocator.Row {
 	return r
 }
 
-// Peek implements [allocator.Numbers]. The mark is read after the row: one that a deletion wrote is not missed.
+// Peek implements [allocator.Numbers]. The mark is read after the row: one that a deletion wrote is
+// not missed.
 func (d *Database) Peek(ctx context.Context, tag string) (r allocator.Row, err error) {
 	err = d.callFor(ctx, tag, func(o *opened) error {
 		var m mark

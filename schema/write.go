@@ -99,14 +99,15 @@ func (d *Database) Remove(ctx context.Context, tag string, mark int64, kind stri
 	})
 }
 
-// Pauses before something is repeated that the server has undone: a random time up to firstPause, which doubles up to
-// lastPause.
+// Pauses before something is repeated that the server has undone: a random time up to firstPause,
+// which doubles up to lastPause.
 const (
 	firstPause = time.Millisecond
 	lastPause  = 50 * time.Millisecond
 )
 
-// put writes something about a tag. It repeats what the server has undone because of another transaction.
+// put writes something about a tag. It repeats what the server has undone because of another
+// transaction.
 func (d *Database) put(ctx context.Context, tag string, f func(*opened) error) error {
 	return d.callFor(ctx, tag, func(o *opened) error {
 		for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -1,15 +1,16 @@
 package snowflake
 
-// ceilingAhead is how far the ceiling on disk is ahead of the clock, in ms. A restart after a crash rests for
-// at most as long. The ceiling is raised when half of it is used, so that no request waits for the disk.
+// ceilingAhead is how far the ceiling on disk is ahead of the clock, in ms. A restart after a crash
+// rests for at most as long. The ceiling is raised when half of it is used, so that no request
+// waits for the disk.
 const ceilingAhead = 2000
 
 // forget makes the file say that there is no worker. What was issued under any worker stays
 // below the ceiling, because the same worker may be taken again.
 func (s *Saved) forget() { s.Worker, s.Incarnation, s.Pending, s.ReservedUntil = -1, "", "", 0 }
 
-// save changes what the file must say, and writes it. The change counts at once, also if the disk fails. So a worker is
-// lost even while the file still names it.
+// save changes what the file must say, and writes it. The change counts at once, also if the disk
+// fails. So a worker is lost even while the file still names it.
 func (g *Generator) save(change func(*Saved)) error {
 	g.mu.Lock()
 	change(&g.worker.saved)

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// ErrClockBackwards means that the clock is behind the last ID. It is over when the clock has caught up.
+// ErrClockBackwards means that the clock is behind the last ID. It is over when the clock has
+// caught up.
 var ErrClockBackwards = errors.New("the clock went backwards")
 
 // BackwardsError is an [ErrClockBackwards] that says how far.
@@ -71,7 +72,8 @@ type stepGuard struct {
 	ahead     int64 // at the last reading
 }
 
-// at returns the time that may be used at the reading r, in Unix ms. issued is the time of the last ID.
+// at returns the time that may be used at the reading r, in Unix ms. issued is the time of the last
+// ID.
 func (g *stepGuard) at(r Reading, issued int64) int64 {
 	expected := g.trusted.Wall + r.Mono - g.trusted.Mono
 	ahead := r.Wall - expected
@@ -134,8 +136,8 @@ func (g *Generator) checkStep(ctx context.Context) {
 	}
 }
 
-// doubtedStep returns the reading of the clock and what it should be, and whether a step
-// forward is doubted. It reports the end of a doubt, and of one that kept the generator from starting.
+// doubtedStep returns the reading of the clock and what it should be, and whether a step forward is
+// doubted. It reports the end of a doubt, and of one that kept the generator from starting.
 func (g *Generator) doubtedStep() (r Reading, expected int64, doubting bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -37,20 +37,20 @@ type situation struct {
 	away     error // why the registry did not answer; nil: it did
 }
 
-// decide says which step is next, and changes nothing. entry is the record of the step. why says why it waits, or does
-// not take its own worker.
+// decide says which step is next, and changes nothing. entry is the record of the step. why says
+// why it waits, or does not take its own worker.
 //
 //	it holds a confirmed worker ── extend
 //	its clock differs from the peers' at a start ── wait
 //	the registry answers ┬ the record that it holds ── extend
-//	                     ├ own record ┬ the clock is behind its times ── wait; abandon, if peers agree with the clock
+//	                     ├ own record ┬ the clock is behind its times ── wait, or abandon
 //	                     │            ├ the worker is in range ── take
 //	                     │            └ else ── abandon
 //	                     ├ the file names a worker ── lose
-//	                     └ else ── take one with an ended reservation, or one without a record; else wait
+//	                     └ else ── take one whose reservation has ended, or a new one; else wait
 //	it does not ┬ the clock is behind its times ── wait
 //	            ├ a peer holds the worker that the file names ── lose
-//	            └ else ── useFile, if the worker is reserved and in range, and the peers are known; else wait
+//	            └ else ── useFile, if the worker is reserved and in range, peers known; else wait
 //
 // A worker whose reservation has ended stays with its holder until another generator takes it over.
 func (s *situation) decide() (next step, entry Entry, why error) {
@@ -118,8 +118,8 @@ func (s *situation) own() (Entry, bool) {
 	return Entry{}, false
 }
 
-// differs reports whether the clock differs from most of the peers' clocks. Half of them are enough for a start: with
-// its own clock, that is more than half.
+// differs reports whether the clock differs from most of the peers' clocks. Half of them are enough
+// for a start: with its own clock, that is more than half.
 func (s *situation) differs() bool { return 2*s.cfg.near(s.peers) < len(s.peers) }
 
 func (s *situation) differsError() error {
@@ -145,7 +145,8 @@ func (s *situation) skewed() *ClockSkewed {
 	return nil
 }
 
-// behind is how far the clock is behind this generator's last time on record at a start, in ms; 0: it is not.
+// behind is how far the clock is behind this generator's last time on record at a start, in ms; 0:
+// it is not.
 func (s *situation) behind() int64 {
 	if !s.starting {
 		return 0
@@ -153,10 +154,10 @@ func (s *situation) behind() int64 {
 	return max(0, s.recorded()-s.wall)
 }
 
-// recorded is a time that the clock had reached in the last run. The ceiling in the file was at most ceilingAhead ahead
-// of it. If one slot of the file could not be read, slack was added to it. The file does not say how much of this
-// there is, so all of it is taken off. So no restart after a crash is refused, or waits. The registry, if it answers,
-// may know better.
+// recorded is a time that the clock had reached in the last run. The ceiling in the file was at
+// most ceilingAhead ahead of it. If one slot of the file could not be read, slack was added to it.
+// The file does not say how much of this there is, so all of it is taken off. So no restart after a
+// crash is refused, or waits. The registry, if it answers, may know better.
 func (s *situation) recorded() int64 {
 	recorded := s.saved.Ceiling - restAtStart
 	if own, has := s.own(); has {

@@ -7,9 +7,9 @@
 //	└───┴──────────────────────────────────────────┴─────────────┴─────────────┘
 //	 sign    69 years                                 1,024         4,096 a ms
 //
-// The widths and the epoch are a [Layout]. One may have fewer bits, such as 53 for JavaScript, and count the time in
-// units of up to a second. The time of an ID is where its unit begins. So a unit belongs to one reservation, even
-// if the reservation ends amid it.
+// The widths and the epoch are a [Layout]. One may have fewer bits, such as 53 for JavaScript, and
+// count the time in units of up to a second. The time of an ID is where its unit begins. So a unit
+// belongs to one reservation, even if the reservation ends amid it.
 //
 // Elsewhere such IDs are unique only while clocks are right and leases are renewed in time. Here
 // they trust no clock. A snowflake is a segment of time:
@@ -25,9 +25,9 @@
 //
 // What a generator does next about its worker is in decide.go, and when it may issue in issue.go.
 //
-// There is one unit of time: int64 milliseconds, since 1970 for a moment. Records, files and IDs have it anyway. Floors
-// and reservations begin and end with a unit of the layout. A time.Duration is only in [Config], in [BackwardsError],
-// and where a goroutine sleeps.
+// There is one unit of time: int64 milliseconds, since 1970 for a moment. Records, files and IDs
+// have it anyway. Floors and reservations begin and end with a unit of the layout. A time.Duration
+// is only in [Config], in [BackwardsError], and where a goroutine sleeps.
 //
 // Clocks decide which time an ID carries, and how soon another generator may take a worker. They
 // never decide whether an ID is unique. The package knows neither NATS nor ZooKeeper. Each

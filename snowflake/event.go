@@ -1,7 +1,8 @@
 package snowflake
 
-// Event is something that an operator may want to know: one of the types below. Times are
-// Unix ms, and lengths of time ms. An episode is reported once when it begins and once, by [Recovered], when it ends.
+// Event is something that an operator may want to know: one of the types below. Times are Unix ms,
+// and lengths of time ms. An episode is reported once when it begins and once, by [Recovered], when
+// it ends.
 type Event interface{ event() }
 
 // Action is what is done about a clock that went backwards.
@@ -29,9 +30,9 @@ type ClockBackwards struct {
 	Action    Action
 }
 
-// ClockSkewed says that the wall clock stepped forward. Either the peers' clocks do not agree, or there are no
-// peers and the step is trusted from now on. At a start it says why no worker is used: the clock is
-// behind the last time on record, or differs from the peers'.
+// ClockSkewed says that the wall clock stepped forward. Either the peers' clocks do not agree, or
+// there are no peers and the step is trusted from now on. At a start it says why no worker is used:
+// the clock is behind the last time on record, or differs from the peers'.
 type ClockSkewed struct {
 	Now       int64
 	Expected  int64 // by the monotonic clock; 0: at a start
@@ -44,7 +45,8 @@ type ClockSkewed struct {
 type WorkerAcquired struct {
 	Held
 	From int64 // the earliest time that it may issue; 0: nobody held the worker before
-	// After is the last report in the record that was replaced, of this holder or an earlier one; 0: there was no record.
+	// After is the last report in the record that was replaced, of this holder or an earlier one;
+	// 0: there was no record.
 	After int64
 }
 

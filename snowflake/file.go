@@ -31,7 +31,8 @@ type Disk interface {
 
 // Saved is what a generator must know of its worker after a restart. Times are Unix ms.
 type Saved struct {
-	// The identity of the generator. If any of it differs, the file was copied or belongs to another generator.
+	// The identity of the generator. If any of it differs, the file was copied or belongs to
+	// another generator.
 	Installation string `json:"installation"`
 	Layout       Layout `json:"layout"`
 	Place        string `json:"place"` // of the data folder: see package place
@@ -49,9 +50,10 @@ type Saved struct {
 	Ceiling int64 `json:"ceiling_ms"`
 }
 
-// File keeps a [Saved] so that a crash at any moment leaves the old state or the new one, and so that one bad
-// spot on the disk loses neither. Its two slots are there from the start and are overwritten in turn. So it
-// needs no room on a full disk, unless the file system writes elsewhere what is overwritten.
+// File keeps a [Saved] so that a crash at any moment leaves the old state or the new one, and so
+// that one bad spot on the disk loses neither. Its two slots are there from the start and are
+// overwritten in turn. So it needs no room on a full disk, unless the file system writes elsewhere
+// what is overwritten.
 //
 //	0                                   4096                                8192
 //	┌───────────────────────────────────┬───────────────────────────────────┐
@@ -93,8 +95,9 @@ const (
 	diskWait = 5 * time.Second
 )
 
-// OpenFile opens the file at path, or creates it with all the space that it will ever need. It returns an error
-// if there is no such space, if the file cannot be made durable, or if it cannot be read; see [NewFile].
+// OpenFile opens the file at path, or creates it with all the space that it will ever need. It
+// returns an error if there is no such space, if the file cannot be made durable, or if it cannot
+// be read; see [NewFile].
 //
 // An operation that the disk does not finish within 5 s fails with [disk.ErrHangs], so that
 // neither a start nor a stop waits for it. It may still happen later. Until then all other
@@ -186,19 +189,21 @@ func (f *File) read(i int) ([]byte, error) {
 	return data, nil
 }
 
-// Saved returns the last state whose Save returned nil; before the first Save, the state that was read. That
-// may be one whose Save failed, or the one before. So save it before anything relies on it. ok is false if
-// there is none: the file is new, or both slots are damaged. Saved never waits for the disk.
+// Saved returns the last state whose Save returned nil; before the first Save, the state that was
+// read. That may be one whose Save failed, or the one before. So save it before anything relies on
+// it. ok is false if there is none: the file is new, or both slots are damaged. Saved never waits
+// for the disk.
 func (f *File) Saved() (s Saved, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.saved, f.ok
 }
 
-// Save writes s, which is durable when Save returns nil. After an error the disk may have s or what it had:
-// until a Save succeeds, the caller keeps to what both allow. So a caller that lowers the ceiling or the
-// reservation keeps to the lower one before it calls Save. Save refuses a state that could not be read again:
-// one that is too long or not UTF-8, or has an invalid layout, a worker below -1 or a negative time.
+// Save writes s, which is durable when Save returns nil. After an error the disk may have s or what
+// it had: until a Save succeeds, the caller keeps to what both allow. So a caller that lowers the
+// ceiling or the reservation keeps to the lower one before it calls Save. Save refuses a state that
+// could not be read again: one that is too long or not UTF-8, or has an invalid layout, a worker
+// below -1 or a negative time.
 func (f *File) Save(s Saved) error {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -228,7 +233,8 @@ func mayStandFor(old, s Saved) bool {
 	return old == s
 }
 
-// overwrite puts s into the older slot, which is the newest once it is durable. writing must be held.
+// overwrite puts s into the older slot, which is the newest once it is durable. writing must be
+// held.
 func (f *File) overwrite(s Saved) error {
 	next := slot{Write: f.writes + 1, Saved: s}
 	data := next.encode()
@@ -255,10 +261,10 @@ func (f *File) overwrite(s Saved) error {
 	return nil
 }
 
-// checkAlone returns [ErrNotAlone] if another process has written to the file. Such a process was started on
-// the same volume while this one was frozen, and the lock of the folder did not stop it. What it wrote must
-// stay. A slot that cannot be read is no evidence, and is overwritten. If two processes write at the same
-// moment, the next write finds it.
+// checkAlone returns [ErrNotAlone] if another process has written to the file. Such a process was
+// started on the same volume while this one was frozen, and the lock of the folder did not stop it.
+// What it wrote must stay. A slot that cannot be read is no evidence, and is overwritten. If two
+// processes write at the same moment, the next write finds it.
 func (f *File) checkAlone() error {
 	for i, known := range f.slots {
 		data, err := f.read(i)
@@ -304,7 +310,8 @@ func (s slot) encode() []byte {
 	return data
 }
 
-// readSlot reads what encode wrote. ok is false for anything else, and for what no generator can have meant.
+// readSlot reads what encode wrote. ok is false for anything else, and for what no generator can
+// have meant.
 func readSlot(data []byte) (s slot, ok bool) {
 	if len(data) != slotSize || string(data[:textFrom]) != head(data) {
 		return slot{}, false

@@ -30,9 +30,9 @@ var (
 // Generator issues snowflakes of one worker at a time. Its methods are safe for concurrent
 // use. Times within are Unix ms.
 //
-// [Generator.Run] starts its goroutines. One keeps the worker. One raises the ceiling on
-// disk. One serves the requests that wait, and notices that the process stood still. One asks the peers about a clock
-// that stepped forward.
+// [Generator.Run] starts its goroutines. One keeps the worker. One raises the ceiling on disk. One
+// serves the requests that wait, and notices that the process stood still. One asks the peers about
+// a clock that stepped forward.
 type Generator struct {
 	cfg         Config
 	incarnation string // of this run

@@ -7,11 +7,13 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// Take returns n IDs, all or none, in increasing order, and waits for them if it must. Each is greater than all
-// that the generator issued before. Errors: ErrBadCount, ErrBatchTooLarge, ErrOverloaded, ErrNoWorker,
-// ErrClockBackwards, ErrExhausted, ErrTimedOut, ErrClosed, and that of the context.
+// Take returns n IDs, all or none, in increasing order, and waits for them if it must. Each is
+// greater than all that the generator issued before. Errors: ErrBadCount, ErrBatchTooLarge,
+// ErrOverloaded, ErrNoWorker, ErrClockBackwards, ErrExhausted, ErrTimedOut, ErrClosed, and that of
+// the context.
 func (g *Generator) Take(ctx context.Context, n int64) ([]Range, error) {
-	// Small enough to be inlined, so that room for one range is on the stack of a caller that does not keep it.
+	// Small enough to be inlined, so that room for one range is on the stack of a caller that does
+	// not keep it.
 	return g.take(ctx, make([]Range, 0, 1), n)
 }
 
@@ -23,8 +25,9 @@ func (g *Generator) take(ctx context.Context, dst []Range, n int64) ([]Range, er
 	return later.Wait(ctx)
 }
 
-// Request issues n IDs and adds their ranges to dst. If it cannot do so at once, it returns a Later that gets them: this
-// is for callers that must not block. It does not allocate if dst has room. The errors are those of Take.
+// Request issues n IDs and adds their ranges to dst. If it cannot do so at once, it returns a Later
+// that gets them: this is for callers that must not block. It does not allocate if dst has room.
+// The errors are those of Take.
 func (g *Generator) Request(dst []Range, n int64) ([]Range, *allocator.Later, error) {
 	if n < 1 {
 		return nil, nil, fmt.Errorf("%w: %d is not at least 1", ErrBadCount, n)
@@ -59,9 +62,10 @@ func (g *Generator) issueLocked(n int64) Range {
 	return Range{First: first, Last: first + n - 1}
 }
 
-// mayIssueLocked decides what may be done at the reading r: issue IDs of times up to t if wait
-// is 0, or check again after wait (ms), or refuse. t is the beginning of a unit of time, and stands for
-// all of it. So a unit belongs to the reservation and to the ceiling that its beginning is before.
+// mayIssueLocked decides what may be done at the reading r: issue IDs of times up to t if wait is
+// 0, or check again after wait (ms), or refuse. t is the beginning of a unit of time, and stands
+// for all of it. So a unit belongs to the reservation and to the ceiling that its beginning is
+// before.
 func (g *Generator) mayIssueLocked(r Reading) (t, wait int64, err error) {
 	const soon = 1
 	g.noteRunningLocked(r)
@@ -107,11 +111,12 @@ func (g *Generator) restingLocked(t int64) bool {
 }
 
 const (
-	// maxLag is how far behind the clock, in ms, a worker under full load may be; a longer unit of time counts in its
-	// place. Time in which the process did not run is used up after it. So the layout's limit is reached in spite
-	// of the scheduler.
+	// maxLag is how far behind the clock, in ms, a worker under full load may be; a longer unit of
+	// time counts in its place. Time in which the process did not run is used up after it. So the
+	// layout's limit is reached in spite of the scheduler.
 	maxLag = 50
-	// spread is the part of the sequence numbers that an idle unit of time may begin at: 0 to 127 of 4,096.
+	// spread is the part of the sequence numbers that an idle unit of time may begin at: 0 to 127
+	// of 4,096.
 	spread = 32
 	// turns is how many requests that wait may share a unit of time.
 	turns = 8
@@ -129,8 +134,8 @@ type sequence struct {
 	packed bool
 }
 
-// enter moves to the unit in which IDs are issued at the time t, which is where a unit begins. If that is entered
-// because the last one was full, the sequence begins at 0. Else it begins at
+// enter moves to the unit in which IDs are issued at the time t, which is where a unit begins. If
+// that is entered because the last one was full, the sequence begins at 0. Else it begins at
 // random, so that low traffic spreads over the shards of id % n.
 func (s *sequence) enter(t int64) {
 	lag, most := t-s.ms, max(maxLag, s.unit)

@@ -59,9 +59,9 @@ type Parts struct {
 	Sequence int64
 }
 
-// Validate returns an error if no generator can work with the layout. The widths must be at most 63 together,
-// with at least 2^30 ms for the time (12 days), 1 bit for the worker and 1 for the sequence. The last
-// time must be before the year 10000, which the text of a time cannot express.
+// Validate returns an error if no generator can work with the layout. The widths must be at most 63
+// together, with at least 2^30 ms for the time (12 days), 1 bit for the worker and 1 for the
+// sequence. The last time must be before the year 10000, which the text of a time cannot express.
 func (l Layout) Validate() error {
 	const (
 		leastLife    = 1 << 30 // ms
@@ -88,8 +88,8 @@ func (l Layout) Validate() error {
 	return nil
 }
 
-// CheckLife returns an error if a new installation must not begin with the layout at the time now, in Unix ms: it
-// would end within a year, or has ended.
+// CheckLife returns an error if a new installation must not begin with the layout at the time now,
+// in Unix ms: it would end within a year, or has ended.
 func (l Layout) CheckLife(now int64) error {
 	if l.End()-now < ending {
 		return fmt.Errorf("a new layout of snowflakes must last for a year at least, and this one ends at %s: give the time "+
@@ -125,8 +125,8 @@ func (l Layout) Unit() int64 { return max(1, l.UnitMS) }
 // End is the first millisecond, in Unix ms, that the layout cannot express.
 func (l Layout) End() int64 { return l.Epoch + l.Unit()<<l.TimeBits }
 
-// UnitOf returns the beginning of the unit of time that has the millisecond. Both are Unix ms. Before the epoch
-// there are no units, and it returns the millisecond.
+// UnitOf returns the beginning of the unit of time that has the millisecond. Both are Unix ms.
+// Before the epoch there are no units, and it returns the millisecond.
 func (l Layout) UnitOf(ms int64) int64 {
 	if ms < l.Epoch {
 		return ms
@@ -134,7 +134,8 @@ func (l Layout) UnitOf(ms int64) int64 {
 	return ms - (ms-l.Epoch)%l.Unit()
 }
 
-// UnitFrom returns the beginning of the first unit of time that begins at the millisecond or later. Both are Unix ms.
+// UnitFrom returns the beginning of the first unit of time that begins at the millisecond or later.
+// Both are Unix ms.
 func (l Layout) UnitFrom(ms int64) int64 {
 	begin := l.UnitOf(ms)
 	if begin < ms {
@@ -154,8 +155,8 @@ func (l Layout) Compose(p Parts) int64 {
 	return (p.UnixMS-l.Epoch)/l.Unit()<<(l.WorkerBits+l.SequenceBits) | p.Worker<<l.SequenceBits | p.Sequence
 }
 
-// Decode takes an ID apart. It refuses, with [ErrNotAnID], a number that is not positive or has too many bits. It
-// accepts times in the future, because the clock of the reader may be slow.
+// Decode takes an ID apart. It refuses, with [ErrNotAnID], a number that is not positive or has too
+// many bits. It accepts times in the future, because the clock of the reader may be slow.
 func (l Layout) Decode(id int64) (Parts, error) {
 	if id <= 0 {
 		return Parts{}, fmt.Errorf("%w: it is not positive, as all IDs are", ErrNotAnID)

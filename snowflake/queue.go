@@ -23,13 +23,15 @@ const (
 	slowAfter = 100 * time.Millisecond
 	// recheckAfter bounds the pause between checks of the clock while requests wait, in ms.
 	recheckAfter = 100
-	// nextMillisecond is the pause while the present one is used up, and how much earlier than a longer unit
-	// of time a pause ends. The scheduler makes it a millisecond or more; maxLag makes up for that.
+	// nextMillisecond is the pause while the present one is used up, and how much earlier than a
+	// longer unit of time a pause ends. The scheduler makes it a millisecond or more; maxLag makes
+	// up for that.
 	nextMillisecond = 500 * time.Microsecond
 )
 
-// waiter is a request that could not be served at once. It waits until it is served or refused, for at most the
-// generator's MaxWait. IDs that were set aside for a request that gives up are lost: a gap.
+// waiter is a request that could not be served at once. It waits until it is served or refused, for
+// at most the generator's MaxWait. IDs that were set aside for a request that gives up are lost: a
+// gap.
 type waiter struct {
 	allocator.Later
 	g *Generator
@@ -88,8 +90,8 @@ func (g *Generator) refuseLocked(err error) {
 	}
 }
 
-// serveLocked gives the requests that wait the time until t. They take turns, so that one for few IDs does not wait for
-// one that asks for many.
+// serveLocked gives the requests that wait the time until t. They take turns, so that one for few
+// IDs does not wait for one that asks for many.
 func (g *Generator) serveLocked(t int64) {
 	for g.queue.missing > 0 {
 		g.seq.enter(t)

@@ -48,15 +48,17 @@ func (c Choice) Allows(worker int64) bool {
 // writes are durable, and are compare-and-sets: of two that find the same, one succeeds. It
 // decides nothing else. Only [Generator] knows whether a record may be overwritten.
 //
-// After an error that is not said to change nothing, the write may have happened, or may still happen. If an
-// error matches [ErrRefused], trying again does not help. Methods are safe for concurrent use and return when
-// their context is done. The suite in snowflaketest says the same in tests.
+// After an error that is not said to change nothing, the write may have happened, or may still
+// happen. If an error matches [ErrRefused], trying again does not help. Methods are safe for
+// concurrent use and return when their context is done. The suite in snowflaketest says the same in
+// tests.
 type Registry interface {
 	// List returns all records by worker. It may be a little old. A record that cannot be
 	// read is left out; its worker stays taken.
 	List(ctx context.Context) ([]Entry, error)
 	// Add makes a record for a worker that has none and that the choice allows. The registry
-	// chooses the worker, and sets r.Worker. [ErrFull] says that there is none, and changes nothing.
+	// chooses the worker, and sets r.Worker. [ErrFull] says that there is none, and changes
+	// nothing.
 	Add(ctx context.Context, r Record, c Choice) (Entry, error)
 	// Put replaces the record of r.Worker if its version is still the given one, and
 	// returns the new version. [ErrConflict] says that it is another one, that there is
@@ -70,9 +72,10 @@ const ReleaseMargin = 10 * time.Second
 // Release returns the record that replaces e when an operator releases the worker of a stopped
 // owner. now is the time of the generator that writes it, in Unix ms.
 //
-// The incarnation is new: an owner that comes back finds nothing of its own, and takes another worker. The
-// reservation ends ReleaseMargin after now, or after the owner's last known time if that is later. Release
-// never moves it to a later time. What earlier owners issued lies before Acquired, so before that end.
+// The incarnation is new: an owner that comes back finds nothing of its own, and takes another
+// worker. The reservation ends ReleaseMargin after now, or after the owner's last known time if
+// that is later. Release never moves it to a later time. What earlier owners issued lies before
+// Acquired, so before that end.
 //
 // Uniqueness then rests on what no record shows, and the operator must ensure:
 //   - The owner is stopped, and stays so. Its data folder is not started again before

@@ -28,15 +28,15 @@ const (
 // refuses the requests that wait, with [ErrClosed], and releases most of what it has reserved.
 // What can be issued without waiting still is, until Close. Call it once.
 //
-// It ends earlier, with an error that matches [ErrRefused], if the registry refuses the start.
-// That happens only within a minute, and only before a worker was held. It also ends with [ErrNotAlone], at any
-// time. From then on no request waits.
+// It ends earlier, with an error that matches [ErrRefused], if the registry refuses the start. That
+// happens only within a minute, and only before a worker was held. It also ends with [ErrNotAlone],
+// at any time. From then on no request waits.
 func (g *Generator) Run(ctx context.Context, installation string) error {
 	g.setIdentity(installation)
 	running, end := context.WithCancel(ctx)
 	defer end()
-	// It also notices standstills, until Run returns, which a disk that hangs may delay. It does no I/O: a disk or a
-	// network that hangs must not look like a standstill.
+	// It also notices standstills, until Run returns, which a disk that hangs may delay. It does no
+	// I/O: a disk or a network that hangs must not look like a standstill.
 	alive, endAlive := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
 	serving.Go(func() { loop(alive, g.signals.serve, g.serve) })
@@ -123,7 +123,8 @@ func (g *Generator) Verify(ctx context.Context) {
 	}
 }
 
-// keepAlways keeps a worker until the context is done. It returns an error if the generator must end.
+// keepAlways keeps a worker until the context is done. It returns an error if the generator must
+// end.
 func (g *Generator) keepAlways(ctx context.Context) error {
 	timeout, pause := firstTimeout, firstPause
 	logged := false // a failure is logged once, until an attempt succeeds
@@ -191,7 +192,8 @@ func (g *Generator) raiseAlways(ctx context.Context) {
 	})
 }
 
-// loop calls f again and again until the context is done: after the time that f returned, or when it is woken.
+// loop calls f again and again until the context is done: after the time that f returned, or when
+// it is woken.
 func loop(ctx context.Context, woken <-chan struct{}, f func() time.Duration) {
 	for ctx.Err() == nil {
 		select {

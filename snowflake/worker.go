@@ -11,18 +11,19 @@ const (
 	// firstReserve and the time since the start bound how far ahead is reserved. So a
 	// generator that crashes again and again does not use up the workers.
 	firstReserve = 60_000 // ms
-	// mostSteps bounds the steps of one attempt. The longest way: a report finds another record, the worker is lost,
-	// and another one is taken.
+	// mostSteps bounds the steps of one attempt. The longest way: a report finds another record,
+	// the worker is lost, and another one is taken.
 	mostSteps = 4
 )
 
-// workerState is the worker that a generator holds, and what it knows of earlier ones. Generator.mu guards it.
+// workerState is the worker that a generator holds, and what it knows of earlier ones. Generator.mu
+// guards it.
 type workerState struct {
 	held    *heldWorker // nil: none. Only the goroutine that keeps the worker changes which one
 	started bool        // a worker was held: the start is over
 	saved   Saved       // what the file says, or will say after the next write that succeeds
-	// Why the last attempt to keep a worker failed, and the last write of the ceiling. nil: it did not, or the next one
-	// is under way.
+	// Why the last attempt to keep a worker failed, and the last write of the ceiling. nil: it did
+	// not, or the next one is under way.
 	failed, noCeiling error
 
 	end    int64 // of the reservation, after a clean stop; 0: Run goes on
@@ -32,8 +33,8 @@ type workerState struct {
 
 // heldWorker is a worker and which of its times may be issued.
 type heldWorker struct {
-	// Entry is what the registry confirmed last. Version 0: the record must be looked up. No incarnation: it comes from
-	// the file alone, because the registry was unavailable at the start.
+	// Entry is what the registry confirmed last. Version 0: the record must be looked up. No
+	// incarnation: it comes from the file alone, because the registry was unavailable at the start.
 	Entry
 	floor    int64 // the earliest time that may be issued
 	ceiling  int64 // on disk: above all that is issued
@@ -42,7 +43,8 @@ type heldWorker struct {
 
 func (w *heldWorker) summary() Held { return Held{w.Worker, w.ReservedUntil} }
 
-// keepWorker gets a worker, or extends the reservation of the one that is held. It is for one goroutine.
+// keepWorker gets a worker, or extends the reservation of the one that is held. It is for one
+// goroutine.
 func (g *Generator) keepWorker(ctx context.Context) error {
 	g.mu.Lock()
 	g.noteRunningLocked(g.cfg.Clock())
@@ -129,7 +131,8 @@ func (g *Generator) look(ctx context.Context) (s *situation, err error) {
 	return s, nil
 }
 
-// until is the end of a reservation that is made now: where a unit of time ends. reserved is its present end.
+// until is the end of a reservation that is made now: where a unit of time ends. reserved is its
+// present end.
 func (g *Generator) until(reserved int64) (until, t int64) {
 	g.mu.Lock()
 	r := g.cfg.Clock()
@@ -142,8 +145,9 @@ func (g *Generator) until(reserved int64) (until, t int64) {
 	return min(g.cfg.Layout.End(), g.cfg.Layout.UnitFrom(max(reserved, t+ahead))), t
 }
 
-// reserve reserves the worker of e. Without a version e is no record: the registry chooses a worker that has none. The
-// file knows this run's incarnation first, so that a start after a crash recognizes the record.
+// reserve reserves the worker of e. Without a version e is no record: the registry chooses a worker
+// that has none. The file knows this run's incarnation first, so that a start after a crash
+// recognizes the record.
 func (g *Generator) reserve(ctx context.Context, e Entry) (err error) {
 	until, t := g.until(e.ReservedUntil)
 	next := Record{
@@ -171,15 +175,16 @@ func (g *Generator) reserve(ctx context.Context, e Entry) (err error) {
 	return nil
 }
 
-// hold holds the worker of e from now on. Without a version e is from the file, and a worker that is held stays as it
-// is. after is the last report in the record that e replaced; 0: there was none.
+// hold holds the worker of e from now on. Without a version e is from the file, and a worker that
+// is held stays as it is. after is the last report in the record that e replaced; 0: there was
+// none.
 func (g *Generator) hold(e Entry, after int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	w, s := g.worker.held, &g.worker.saved
 	if w == nil {
-		// The rest of the unit before belongs to the last holder, or the last run. Nothing is issued
-		// before the ceiling is raised, which also saves what is changed here.
+		// The rest of the unit before belongs to the last holder, or the last run. Nothing is
+		// issued before the ceiling is raised, which also saves what is changed here.
 		w = &heldWorker{Entry: e, floor: g.cfg.Layout.UnitFrom(s.Ceiling), ceiling: s.Ceiling}
 		g.worker.held, g.worker.started = w, true
 		g.seq.skip(w.floor - g.seq.unit) // the floor is above what was issued before, under any worker
@@ -230,8 +235,8 @@ func (g *Generator) extend(ctx context.Context, e Entry) error {
 	return fmt.Errorf("extending the reservation of worker %d: %w", w.Worker, err)
 }
 
-// abandon makes this generator a new node, which takes another worker. The record e stays reserved, which bounds
-// the next holder. So the file may forget the ceiling.
+// abandon makes this generator a new node, which takes another worker. The record e stays reserved,
+// which bounds the next holder. So the file may forget the ceiling.
 func (g *Generator) abandon(e Entry, why error) error {
 	g.cfg.Log.Warn("taking another worker", "because", why, "worker", e.Worker, "reserved_until", text(e.ReservedUntil))
 	return g.save(func(s *Saved) {
@@ -240,8 +245,9 @@ func (g *Generator) abandon(e Entry, why error) error {
 	})
 }
 
-// lose gives up a worker that is not this generator's any more, in memory before the file. It reports nothing if the
-// reservation had ended at the time t while the generator did not run: then another generator may take the worker.
+// lose gives up a worker that is not this generator's any more, in memory before the file. It
+// reports nothing if the reservation had ended at the time t while the generator did not run: then
+// another generator may take the worker.
 func (g *Generator) lose(t int64) error {
 	g.mu.Lock()
 	w, s := g.worker.held, &g.worker.saved
@@ -267,9 +273,10 @@ func (g *Generator) lose(t int64) error {
 	return g.write()
 }
 
-// shorten ends the reservation earlier, after a clean stop. It keeps what a restart may need while the registry
-// is unavailable. The generator keeps to the new end, in memory and in the file, before the record is lowered.
-// So a lost answer changes nothing, and the generator may still issue times before that end.
+// shorten ends the reservation earlier, after a clean stop. It keeps what a restart may need while
+// the registry is unavailable. The generator keeps to the new end, in memory and in the file,
+// before the record is lowered. So a lost answer changes nothing, and the generator may still issue
+// times before that end.
 func (g *Generator) shorten(ctx context.Context) error {
 	g.mu.Lock()
 	r := g.cfg.Clock()

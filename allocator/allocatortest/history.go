@@ -10,8 +10,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// History collects the answered requests of one strict tag and finds those whose IDs are out of order. Its methods are
-// safe for concurrent use; the zero value is ready.
+// History collects the answered requests of one strict tag and finds those whose IDs are out of
+// order. Its methods are safe for concurrent use; the zero value is ready.
 type History struct {
 	mu       sync.Mutex
 	began    time.Time // the call that was added first
@@ -19,8 +19,8 @@ type History struct {
 	bad      error // the first request that is wrong by itself
 }
 
-// answered is one request: it was sent after call, and its answer had arrived at ret. Both count from the first call of
-// the history, because a history has millions of them.
+// answered is one request: it was sent after call, and its answer had arrived at ret. Both count
+// from the first call of the history, because a history has millions of them.
 type answered struct {
 	call, ret time.Duration
 	ids       allocator.Range
@@ -33,9 +33,9 @@ func (h *History) text(a answered) string {
 
 func clock(t time.Time) string { return t.Format("15:04:05.000000000") }
 
-// Add records one answered request: call is a time before it was sent, ret a time after its answer had arrived. Both
-// must have the reading of the monotonic clock that time.Now gives. A strict tag answers with exactly one range of
-// consecutive IDs.
+// Add records one answered request: call is a time before it was sent, ret a time after its answer
+// had arrived. Both must have the reading of the monotonic clock that time.Now gives. A strict tag
+// answers with exactly one range of consecutive IDs.
 func (h *History) Add(call, ret time.Time, ranges ...allocator.Range) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,9 +58,10 @@ func (h *History) Add(call, ret time.Time, ranges ...allocator.Range) {
 	}
 }
 
-// Check returns how many requests were added. The error names two requests: no ID may be in both, and if one was called
-// after the other was answered, its IDs must be above. Equal times count as concurrent. For a counter this is exact:
-// IDs that pass could have been taken one request after the other. It needs O(n log n).
+// Check returns how many requests were added. The error names two requests: no ID may be in both,
+// and if one was called after the other was answered, its IDs must be above. Equal times count as
+// concurrent. For a counter this is exact: IDs that pass could have been taken one request after
+// the other. It needs O(n log n).
 func (h *History) Check() (requests int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// MemoryNumbers is an [allocator.Numbers] in memory, which passes [RunNumbers] like the real ones. Copies of the
-// pointer are handles on the same rows.
+// MemoryNumbers is an [allocator.Numbers] in memory, which passes [RunNumbers] like the real ones.
+// Copies of the pointer are handles on the same rows.
 type MemoryNumbers struct {
 	mu   sync.Mutex
 	rows map[string]allocator.Row // with MaxID 0: only a mark

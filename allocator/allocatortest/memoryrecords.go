@@ -11,9 +11,9 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// MemoryRecords is an [allocator.Records] in memory, which passes [RunRecords] like the real ones. Its methods wait
-// only for channels, so virtual time works. Revisions count the writes of all tags, as those of a bucket in JetStream
-// do.
+// MemoryRecords is an [allocator.Records] in memory, which passes [RunRecords] like the real ones.
+// Its methods wait only for channels, so virtual time works. Revisions count the writes of all
+// tags, as those of a bucket in JetStream do.
 type MemoryRecords struct {
 	*bucket
 
@@ -44,7 +44,8 @@ func NewMemoryRecords() *MemoryRecords {
 	return &MemoryRecords{bucket: &bucket{records: make(map[string]allocator.Update), changed: make(chan struct{})}}
 }
 
-// Open returns a new handle on the same records, as another generator has it. Each handle has its own watch.
+// Open returns a new handle on the same records, as another generator has it. Each handle has its
+// own watch.
 func (m *MemoryRecords) Open() *MemoryRecords { return &MemoryRecords{bucket: m.bucket} }
 
 // Load implements [allocator.Records].
@@ -72,8 +73,8 @@ func (m *MemoryRecords) Swap(ctx context.Context, t allocator.Tag, revision uint
 	return m.putLocked(allocator.Update{Stored: allocator.Stored{Tag: t}}), nil
 }
 
-// Spoil makes the record of a tag one that cannot be used, as a hand in the bucket might. The problem is
-// [allocator.ErrDamaged] or [allocator.ErrNewer].
+// Spoil makes the record of a tag one that cannot be used, as a hand in the bucket might. The
+// problem is [allocator.ErrDamaged] or [allocator.ErrNewer].
 func (m *MemoryRecords) Spoil(tag string, problem error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,9 +186,9 @@ func (m *MemoryRecords) Snapshot() map[string]allocator.Stored {
 	return found
 }
 
-// Restore sets the records back to a snapshot, as an operator with a backup of the stream does. From then on revisions
-// go on from the highest of the snapshot: one that was read before may come again with another record. Every watch
-// begins again.
+// Restore sets the records back to a snapshot, as an operator with a backup of the stream does.
+// From then on revisions go on from the highest of the snapshot: one that was read before may come
+// again with another record. Every watch begins again.
 func (m *MemoryRecords) Restore(snapshot map[string]allocator.Stored) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +202,8 @@ func (m *MemoryRecords) Restore(snapshot map[string]allocator.Stored) {
 	m.wakeLocked()
 }
 
-// Lose removes all records, as a bucket that was removed and made again. New revisions are above all earlier ones.
+// Lose removes all records, as a bucket that was removed and made again. New revisions are above
+// all earlier ones.
 func (m *MemoryRecords) Lose() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

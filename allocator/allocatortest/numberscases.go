@@ -50,8 +50,8 @@ func numbersUnknownTag(tb testing.TB, b NumbersBackend) {
 		allocator.ErrUnknownTag)
 }
 
-// numbersNamesByCase: names are compared byte by byte. A database that takes two of them for the same refuses the
-// second.
+// numbersNamesByCase: names are compared byte by byte. A database that takes two of them for the
+// same refuses the second.
 func numbersNamesByCase(tb testing.TB, b NumbersBackend) {
 	n := b.Open(tb)
 	names := []string{"order", "Order", "ORDER", "order.eu", "order/eu", "order=1", "order-", "_order"}
@@ -86,7 +86,8 @@ func numbersNamesByCase(tb testing.TB, b NumbersBackend) {
 	}
 }
 
-// numbersManyHandles: the ranges of handles that ask at once have no ID in common, and leave no gap.
+// numbersManyHandles: the ranges of handles that ask at once have no ID in common, and leave no
+// gap.
 func numbersManyHandles(tb testing.TB, b NumbersBackend) {
 	const handles, each = 8, 40
 	first := b.Open(tb)
@@ -136,7 +137,8 @@ func numbersFrom(tb testing.TB, b NumbersBackend) {
 	wantAdvance(tb, other, "order", 1, 30, allocator.Range{First: next.Last + 1, Last: next.Last + 10}, 10)
 }
 
-// numbersFromMany: handles that know of IDs above the row, each of others, never get IDs below what they know.
+// numbersFromMany: handles that know of IDs above the row, each of others, never get IDs below what
+// they know.
 func numbersFromMany(tb testing.TB, b NumbersBackend) {
 	const handles, each = 6, 30
 	first := b.Open(tb)
@@ -272,8 +274,8 @@ func numbersRaise(tb testing.TB, b NumbersBackend) {
 	wantUnique(tb, &c)
 }
 
-// numbersContextDone: no method outlasts its context by much, and none of them says that it was done when it began
-// after it.
+// numbersContextDone: no method outlasts its context by much, and none of them says that it was
+// done when it began after it.
 func numbersContextDone(tb testing.TB, b NumbersBackend) {
 	n := b.Open(tb)
 	add(tb, n, "order", 1, 10)

@@ -8,10 +8,11 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// NumbersBackend is the [allocator.Numbers] under test. Its functions are called from the test's goroutine.
+// NumbersBackend is the [allocator.Numbers] under test. Its functions are called from the test's
+// goroutine.
 type NumbersBackend struct {
-	// Open returns a new handle on the rows of the test tb, as another generator has it. A new test has no rows and no
-	// marks.
+	// Open returns a new handle on the rows of the test tb, as another generator has it. A new test
+	// has no rows and no marks.
 	Open func(tb testing.TB) allocator.Numbers
 
 	// What SQL by hand can do; nil: it cannot.

@@ -18,8 +18,8 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// recordFirstWrite: a tag has no record until one is written. What one handle writes, another one loads and replaces,
-// with the revision that the last Swap returned.
+// recordFirstWrite: a tag has no record until one is written. What one handle writes, another one
+// loads and replaces, with the revision that the last Swap returned.
 func recordFirstWrite(tb testing.TB, b RecordsBackend) {
 	one, other := b.Open(tb), b.Open(tb)
 	if s, err := one.Load(within(tb), "order"); err != nil || s.Revision != 0 {
@@ -148,8 +148,8 @@ func claim(
 	return s, allocator.Range{First: first, Last: first + n - 1}, err
 }
 
-// recordManyClaims: of handles that claim at once, each replaces another revision, and no two claim the same. What was
-// not claimed for certain did not move the end.
+// recordManyClaims: of handles that claim at once, each replaces another revision, and no two claim
+// the same. What was not claimed for certain did not move the end.
 func recordManyClaims(tb testing.TB, b RecordsBackend) {
 	const handles, each, size = 8, 25, 10
 	var c Checker
@@ -205,8 +205,8 @@ func recordManyClaims(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordLateSwaps makes writes that end with their context, done or not, and then others that are confirmed. No write
-// of the first kind may land on a record of the second.
+// recordLateSwaps makes writes that end with their context, done or not, and then others that are
+// confirmed. No write of the first kind may land on a record of the second.
 func recordLateSwaps(tb testing.TB, b RecordsBackend) {
 	random := Seed(tb)
 	one, other := b.Open(tb), b.Open(tb)
@@ -238,7 +238,8 @@ func recordLateSwaps(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordSpoiled: a record that cannot be used is no record that is missing. Its name and its revision are known.
+// recordSpoiled: a record that cannot be used is no record that is missing. Its name and its
+// revision are known.
 func recordSpoiled(tb testing.TB, b RecordsBackend) {
 	for _, spoil := range []struct {
 		name string

@@ -9,9 +9,11 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// RecordsBackend is the [allocator.Records] under test. Its functions are called from the test's goroutine.
+// RecordsBackend is the [allocator.Records] under test. Its functions are called from the test's
+// goroutine.
 type RecordsBackend struct {
-	// Open returns a new handle on the records of the test tb, as another generator has it. A new test has no records.
+	// Open returns a new handle on the records of the test tb, as another generator has it. A new
+	// test has no records.
 	Open func(tb testing.TB) allocator.Records
 
 	// What a hand in the bucket, or another version, can do to the record of a tag; nil: it cannot.
@@ -20,8 +22,8 @@ type RecordsBackend struct {
 	Newer   func(tb testing.TB, tag string) // the record becomes one of a newer version
 	Restart func(tb testing.TB)             // ends all connections for a moment
 
-	// Save returns a function that sets all records back to what they are now, as a restore of a backup does; nil:
-	// nothing can.
+	// Save returns a function that sets all records back to what they are now, as a restore of a
+	// backup does; nil: nothing can.
 	Save func(tb testing.TB) (restore func())
 }
 
@@ -50,7 +52,8 @@ func RunRecords(t *testing.T, open func(tb testing.TB) RecordsBackend) {
 	}
 }
 
-// put writes the record of a tag, on what is there. After a conflict or a lost answer it looks again.
+// put writes the record of a tag, on what is there. After a conflict or a lost answer it looks
+// again.
 func put(tb testing.TB, r allocator.Records, t allocator.Tag) allocator.Stored {
 	tb.Helper()
 	s, err := tryPut(within(tb), r, t)

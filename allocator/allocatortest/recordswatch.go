@@ -47,7 +47,8 @@ func recordWatch(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordWatchWhileWritten: a watch that begins while records are written misses none, and ends with each as it is.
+// recordWatchWhileWritten: a watch that begins while records are written misses none, and ends with
+// each as it is.
 func recordWatchWhileWritten(tb testing.TB, b RecordsBackend) {
 	const handles, each = 4, 40
 	var ws []*follower
@@ -79,8 +80,8 @@ func recordWatchWhileWritten(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordSync: when Sync returns, the watch has had all that was written before it was called, by any handle, while
-// others go on writing.
+// recordSync: when Sync returns, the watch has had all that was written before it was called, by
+// any handle, while others go on writing.
 func recordSync(tb testing.TB, b RecordsBackend) {
 	one, other := b.Open(tb), b.Open(tb)
 	w := follow(tb, one)
@@ -129,7 +130,8 @@ func recordSyncWaits(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordRestart: after a loss of all connections the records are there, a watch goes on, and Sync works again.
+// recordRestart: after a loss of all connections the records are there, a watch goes on, and Sync
+// works again.
 func recordRestart(tb testing.TB, b RecordsBackend) {
 	one, other := b.Open(tb), b.Open(tb)
 	w := follow(tb, one)
@@ -158,8 +160,8 @@ func recordRestart(tb testing.TB, b RecordsBackend) {
 	}
 }
 
-// recordRestored: after a restore, revisions are given again. A watch that went on from its last revision would miss
-// what was written below it.
+// recordRestored: after a restore, revisions are given again. A watch that went on from its last
+// revision would miss what was written below it.
 func recordRestored(tb testing.TB, b RecordsBackend) {
 	if b.Save == nil {
 		return

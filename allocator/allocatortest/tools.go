@@ -1,6 +1,7 @@
-// Package allocatortest has what tests of the allocator need: the conformance suites that every [allocator.Records]
-// and every [allocator.Numbers] must pass ([RunRecords], [RunNumbers]), records and numbers in memory that pass them
-// too, calls that fail at random, and a checker for IDs that repeat.
+// Package allocatortest has what tests of the allocator need: the conformance suites that every
+// [allocator.Records] and every [allocator.Numbers] must pass ([RunRecords], [RunNumbers]), records
+// and numbers in memory that pass them too, calls that fail at random, and a checker for IDs that
+// repeat.
 package allocatortest
 
 import (

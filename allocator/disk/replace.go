@@ -10,10 +10,9 @@ import (
 	"runtime"
 )
 
-// Replace writes a new file with write, and renames it to path. A power failure at any
-// moment leaves the old file or the new one, and the new one as soon as Replace has
-// returned nil. After an error the old file may still be there, or a power failure may
-// undo the new one.
+// Replace writes a new file with write, and renames it to path. A power failure at any moment
+// leaves the old file or the new one, and the new one as soon as Replace has returned nil. After an
+// error the old file may still be there, or a power failure may undo the new one.
 func Replace(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	temp, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Domain is the numbers from which the IDs of a tag come, as text: "63" and "53" are bits, and "d9" to "d18" are
-// decimal digits. They begin at 1, because 0 is no ID.
+// Domain is the numbers from which the IDs of a tag come, as text: "63" and "53" are bits, and "d9"
+// to "d18" are decimal digits. They begin at 1, because 0 is no ID.
 type Domain string
 
 // The domains of bits.
@@ -15,8 +15,8 @@ const (
 	Bits53 Domain = "53" // all positive numbers that JavaScript can hold exactly
 )
 
-// The domains of decimal digits. Below 10^9 numbers, callers could guess too many. No more than 18 digits fit into 63
-// bits.
+// The domains of decimal digits. Below 10^9 numbers, callers could guess too many. No more than 18
+// digits fit into 63 bits.
 const (
 	leastDigits = 9
 	mostDigits  = 18
@@ -41,7 +41,8 @@ func ParseDomain(text string) (Domain, error) {
 	return d, nil
 }
 
-// radix returns the radix of the numerals, and how many a number has. ok is false for a text that is no domain.
+// radix returns the radix of the numerals, and how many a number has. ok is false for a text that
+// is no domain.
 func (d Domain) radix() (radix, length int, ok bool) {
 	switch d {
 	case Bits63:

@@ -17,8 +17,9 @@ func NewMaster() []byte {
 	return master
 }
 
-// DeriveKey returns the key of a tag: the first bytes of the HMAC-SHA256 of its domain and name under the master key.
-// So a name always has the same key in a domain, and nobody can compute another key, or the master key, from it.
+// DeriveKey returns the key of a tag: the first bytes of the HMAC-SHA256 of its domain and name
+// under the master key. So a name always has the same key in a domain, and nobody can compute
+// another key, or the master key, from it.
 func DeriveKey(master []byte, tag string, d Domain) []byte {
 	mac := hmac.New(sha256.New, master)
 	fmt.Fprintf(mac, "leafbus opaque tag %s %s", d, tag) // a domain has no space

@@ -1,17 +1,19 @@
-// Package opaque turns the numbers of a tag into IDs that show neither how many there are nor in which order they were
-// made, and back.
+// Package opaque turns the numbers of a tag into IDs that show neither how many there are nor in
+// which order they were made, and back.
 //
-// Each number passes through a keyed permutation of a [Domain]. A permutation is one to one, so the IDs are as unique
-// as the numbers. The permutation is FF1 of NIST SP 800-38G, format-preserving encryption: a Feistel network of ten
-// rounds, each with the block cipher AES (crypto/aes, with a key of 128 bits). The tweak is empty, because each tag has
-// a key of its own.
+// Each number passes through a keyed permutation of a [Domain]. A permutation is one to one, so the
+// IDs are as unique as the numbers. The permutation is FF1 of NIST SP 800-38G, format-preserving
+// encryption: a Feistel network of ten rounds, each with the block cipher AES (crypto/aes, with a
+// key of 128 bits). The tweak is empty, because each tag has a key of its own.
 //
-// FF1 permutes all numbers of its numerals, 0 too, and 0 is no ID. A number that becomes 0 passes through FF1 again
-// (cycle walking). That is one to one on the numbers from 1 on, and happens to a single number.
+// FF1 permutes all numbers of its numerals, 0 too, and 0 is no ID. A number that becomes 0 passes
+// through FF1 again (cycle walking). That is one to one on the numbers from 1 on, and happens to a
+// single number.
 //
-// Bounds: Revision 1 of the standard demands a domain of at least 10^6 numbers, because published attacks on Feistel
-// networks recover messages of smaller ones. The smallest domain here has 10^9, for another reason: if n of the N IDs
-// of a domain are in use, a guess hits one of them with the probability n/N. Whoever has the key can reveal every ID.
+// Bounds: Revision 1 of the standard demands a domain of at least 10^6 numbers, because published
+// attacks on Feistel networks recover messages of smaller ones. The smallest domain here has 10^9,
+// for another reason: if n of the N IDs of a domain are in use, a guess hits one of them with the
+// probability n/N. Whoever has the key can reveal every ID.
 package opaque
 
 import (
@@ -31,13 +33,15 @@ const KeySize = 16
 // rounds is the number of rounds of FF1.
 const rounds = 10
 
-// KeyID identifies a key without showing it: a record that has it cannot be served with another key.
+// KeyID identifies a key without showing it: a record that has it cannot be served with another
+// key.
 func KeyID(key []byte) string {
 	sum := sha256.Sum256(append([]byte("leafbus opaque key "), key...))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Permutation is a permutation of the IDs of a domain. Its methods are safe for concurrent use, and do not allocate.
+// Permutation is a permutation of the IDs of a domain. Its methods are safe for concurrent use, and
+// do not allocate.
 type Permutation struct {
 	domain Domain
 	keyID  string
@@ -128,8 +132,8 @@ func (p *Permutation) decrypt(x uint64, block *[blockSize]byte) uint64 {
 	return a*p.sums[1] + b
 }
 
-// round is the number y of round i for the half x, reduced to the size of the other half. The number of x has at most
-// four bytes, so that Q is one block, and y has eight bytes.
+// round is the number y of round i for the half x, reduced to the size of the other half. The
+// number of x has at most four bytes, so that Q is one block, and y has eight bytes.
 func (p *Permutation) round(i int, x uint64, block *[blockSize]byte) uint64 {
 	q := block[:]
 	copy(q, p.start[:])

@@ -36,7 +36,8 @@ func call[Resp any](ctx context.Context, c *Client, subject string, req any) (re
 	}
 }
 
-// once makes a request once. The request says how long once waits, so that no generator carries it out later.
+// once makes a request once. The request says how long once waits, so that no generator carries it
+// out later.
 func once[Resp any](ctx context.Context, c *Client, subject string, req any) (resp Resp, err error) {
 	msg := &nats.Msg{Subject: subject, Data: wire.Encode(req)}
 	if end, ok := ctx.Deadline(); ok {
@@ -63,8 +64,8 @@ func unmarshal(msg *nats.Msg, subject string, v any) error {
 	return nil
 }
 
-// callAll makes a request that every generator answers. It returns the answers that came, and joins the errors of those
-// that are errors or cannot be read.
+// callAll makes a request that every generator answers. It returns the answers that came, and joins
+// the errors of those that are errors or cannot be read.
 func callAll[Page any](ctx context.Context, c *Client, subject string, req any) ([]Page, error) {
 	ctx, cancel := wire.Bound(ctx, c.timeout)
 	defer cancel()

@@ -23,13 +23,15 @@ func (s Severity) weight() int { return slices.Index([]Severity{Critical, Proble
 // Worse reports whether s is worse than other.
 func (s Severity) Worse(other Severity) bool { return s.weight() < other.weight() }
 
-// Finding is one thing that a generator knows to be wrong: open alerts of one kind, or what it sees without an alert.
+// Finding is one thing that a generator knows to be wrong: open alerts of one kind, or what it sees
+// without an alert.
 type Finding struct {
-	// Kind is that of the alert, without "leaf.": segment.starved. docs/runbook.md has a section of each.
+	// Kind is that of the alert, without "leaf.": segment.starved. docs/runbook.md has a section of
+	// each.
 	Kind     string   `json:"kind"`
 	Severity Severity `json:"severity"`
-	// Keys are the first of the tags, workers or nodes that it is about, at most 3, and Count is how many there are. A
-	// finding about the generator itself has none.
+	// Keys are the first of the tags, workers or nodes that it is about, at most 3, and Count is
+	// how many there are. A finding about the generator itself has none.
 	Keys    []string  `json:"keys,omitempty"`
 	Count   int       `json:"count,omitempty"`
 	Since   time.Time `json:"since"` // by the generator's clock
@@ -57,7 +59,8 @@ type NodeFinding struct {
 	Finding
 }
 
-// Causes groups the findings of all generators by their kind. The worst causes come first, and of these the newest.
+// Causes groups the findings of all generators by their kind. The worst causes come first, and of
+// these the newest.
 func Causes(states []State) []Cause {
 	causes := []Cause{}
 	for _, s := range states {

@@ -23,5 +23,6 @@ const (
 	SubjectKnown   = "leaf.admin.known"   // every generator answers
 )
 
-// statsSubject is where micro services are asked for their statistics: every generator answers with its state.
+// statsSubject is where micro services are asked for their statistics: every generator answers with
+// its state.
 const statsSubject = "$SRV.STATS." + wire.ServiceLeaf

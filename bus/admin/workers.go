@@ -4,8 +4,8 @@ import "time"
 
 // The requests and replies of leaf.admin.workers.
 type (
-	// WorkersRequest asks for a page of the workers: up to Limit entries (default and maximum 1,000)
-	// with a number from From on.
+	// WorkersRequest asks for a page of the workers: up to Limit entries (default and maximum
+	// 1,000) with a number from From on.
 	WorkersRequest struct {
 		From  int64 `json:"from,omitempty"`
 		Limit int   `json:"limit,omitempty"`
@@ -17,7 +17,8 @@ type (
 		Next     int64    `json:"next,omitempty"` // From of the next page; 0: this was the last
 		Layout   Layout   `json:"layout"`
 	}
-	// Layout says what the bits of a snowflake mean. Package snowflake has the same type, with what can be done with it.
+	// Layout says what the bits of a snowflake mean. Package snowflake has the same type, with what
+	// can be done with it.
 	Layout struct {
 		Epoch        int64 `json:"epoch"`
 		TimeBits     int   `json:"time_bits"`
@@ -34,8 +35,8 @@ type (
 		Reported      time.Time `json:"reported"`       // the holder's last report
 		ReservedUntil time.Time `json:"reserved_until"` // from then on another may take it
 	}
-	// WorkerRelease asks to release a worker. Node, ReservedUntil and, if it is not zero, Reported must
-	// be as listed, so that no changed record is released. The reply is a Worker.
+	// WorkerRelease asks to release a worker. Node, ReservedUntil and, if it is not zero, Reported
+	// must be as listed, so that no changed record is released. The reply is a Worker.
 	WorkerRelease struct {
 		Worker        int64     `json:"worker"`
 		Node          string    `json:"node"`

@@ -16,8 +16,8 @@ import (
 // Source is where an audit reads. [kvstore.AuditSource] returns one.
 type Source struct {
 	JS jetstream.JetStream
-	// Records calls f with the record of a tag, or with those of all tags if tag is "". It reads at least what was
-	// written before it was called, also if a replica of the bucket lags behind.
+	// Records calls f with the record of a tag, or with those of all tags if tag is "". It reads at
+	// least what was written before it was called, also if a replica of the bucket lags behind.
 	Records func(ctx context.Context, tag string, f func(Record)) error
 	// Workers and States are for audits of all tags, and for traces of snowflakes.
 	Workers func(context.Context, admin.WorkersRequest) (admin.WorkersPage, error)
@@ -45,7 +45,8 @@ type auditor struct {
 	tags   map[string]*tagTrail
 }
 
-// Run audits. It may run while generators claim. Its errors are those of reading: contradictions are in the report.
+// Run audits. It may run while generators claim. Its errors are those of reading: contradictions
+// are in the report.
 func Run(ctx context.Context, from Source, o Options) (*Report, error) {
 	a := &auditor{Source: from, Options: o, tags: make(map[string]*tagTrail)}
 	a.report.Contradictions = []Contradiction{}
@@ -88,8 +89,8 @@ func Run(ctx context.Context, from Source, o Options) (*Report, error) {
 	return &a.report, err
 }
 
-// names returns the tags to read, each once; only "" for all. Those of Taken are audited even if nothing is known of
-// them.
+// names returns the tags to read, each once; only "" for all. Those of Taken are audited even if
+// nothing is known of them.
 func (a *auditor) names() ([]string, error) {
 	names := slices.Clone(a.Tags)
 	if a.Taken != nil {

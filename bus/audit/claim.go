@@ -19,7 +19,8 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// mostNode is the most characters of a node's name: a longer one is forged, and would fill tables and memory.
+// mostNode is the most characters of a node's name: a longer one is forged, and would fill tables
+// and memory.
 const mostNode = 64
 
 // claim is a claim of a range of a tag, by an event or by the tag's record.
@@ -46,7 +47,8 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s claimed %d to %d at %s (%s)", c.node, c.First, c.Last, at, source)
 }
 
-// same reports whether both are the same claim: an event that was published twice, or an event and the record.
+// same reports whether both are the same claim: an event that was published twice, or an event and
+// the record.
 func (c claim) same(o claim) bool {
 	return c.Range == o.Range && c.node == o.node && (c.at == o.at || c.message == 0 || o.message == 0)
 }
@@ -57,8 +59,8 @@ func compareClaims(x, y claim) int {
 		cmp.Compare(x.at, y.at), cmp.Compare(x.message, y.message))
 }
 
-// sorted returns events of claims in the order of compareClaims, each claim once, and with them the last claim of the
-// record, if no event has it.
+// sorted returns events of claims in the order of compareClaims, each claim once, and with them the
+// last claim of the record, if no event has it.
 func sorted(claims []claim, last *allocator.Claim) []claim {
 	slices.SortFunc(claims, compareClaims)
 	claims = slices.CompactFunc(claims, claim.same)
@@ -77,8 +79,9 @@ func damaged(tag string, message uint64, err error) Contradiction {
 	return Contradiction{Kind: DamagedEvent, Tag: tag, Message: fmt.Sprintf("%s: %v", place(message), err)}
 }
 
-// readClaims calls f with each claim that the refill events of a tag report, or of all tags if tag is "", in the order
-// of the stream. problem says why an event cannot be read. left is how many events are still to come.
+// readClaims calls f with each claim that the refill events of a tag report, or of all tags if tag
+// is "", in the order of the stream. problem says why an event cannot be read. left is how many
+// events are still to come.
 func readClaims(
 	ctx context.Context, js jetstream.JetStream, tag string, f func(tag string, c claim, problem error, left uint64),
 ) error {

@@ -33,8 +33,8 @@ func (k *Knowledge) note(tag string, end int64) {
 	}
 }
 
-// Gather asks all generators and reads the events. A generator of another installation is an error, unless the
-// installation is "".
+// Gather asks all generators and reads the events. A generator of another installation is an error,
+// unless the installation is "".
 func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, installation string) (Knowledge, error) {
 	k := Knowledge{Ends: make(map[string]int64), Records: make(map[string]admin.TagRecord),
 		Deleted: make(map[string]bool), Claimers: make(map[string]bool)}
@@ -83,11 +83,12 @@ func Gather(ctx context.Context, c *admin.Client, js jetstream.JetStream, instal
 	return k, nil
 }
 
-// tagSubjects come before the tag in the subjects of its refills, and of its creation, changes and deletion.
+// tagSubjects come before the tag in the subjects of its refills, and of its creation, changes and
+// deletion.
 var tagSubjects = []string{wire.RefillSubject, wire.SubjectEvents + ".info.tag.*."}
 
-// tagEvent returns the body of an event of a tag: events.Refill or events.Tag. It is nil for all else. Events are a
-// hint: they may be late or lost.
+// tagEvent returns the body of an event of a tag: events.Refill or events.Tag. It is nil for all
+// else. Events are a hint: they may be late or lost.
 func tagEvent(subject string, header nats.Header, data []byte) (body any, deleted bool) {
 	event, err := events.Parse(subject, header, data)
 	if err != nil {
@@ -106,8 +107,8 @@ func tagEvent(subject string, header nats.Header, data []byte) (body any, delete
 	return nil, false
 }
 
-// EndInEvents is how far the last events of a tag know it to be in use; 0: they do not know the name. It needs no
-// consumer, because an operator may ask for thousands of tags.
+// EndInEvents is how far the last events of a tag know it to be in use; 0: they do not know the
+// name. It needs no consumer, because an operator may ask for thousands of tags.
 func EndInEvents(ctx context.Context, js jetstream.JetStream, tag string) (end int64, err error) {
 	for _, subject := range tagSubjects {
 		last, err := stream.Last(ctx, js, events.Stream, subject+tag)
@@ -127,7 +128,8 @@ func EndInEvents(ctx context.Context, js jetstream.JetStream, tag string) (end i
 	return end, nil
 }
 
-// Refills calls f with the range of every refill event of a tag, in their order; with an empty tag, of all tags.
+// Refills calls f with the range of every refill event of a tag, in their order; with an empty tag,
+// of all tags.
 func Refills(ctx context.Context, js jetstream.JetStream, tag string, f func(tag, node string, r bus.Range)) error {
 	return readClaims(ctx, js, tag, func(tag string, c claim, problem error, _ uint64) {
 		if problem == nil { // an event that cannot be read shows nothing

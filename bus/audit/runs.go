@@ -16,8 +16,8 @@ const (
 	leastRecent = 4096
 )
 
-// Runs are IDs, kept as runs of neighbours, 16 bytes each, and know those that came twice. The zero value has none.
-// It is safe for concurrent use.
+// Runs are IDs, kept as runs of neighbours, 16 bytes each, and know those that came twice. The zero
+// value has none. It is safe for concurrent use.
 type Runs struct {
 	mu       sync.Mutex
 	runs     []bus.Range // sorted, and apart from each other
@@ -26,7 +26,8 @@ type Runs struct {
 	repeats  []bus.Range // the first that were found
 }
 
-// Add adds IDs, in any order. It returns how many runs are kept, at most: those that were added apart may join later.
+// Add adds IDs, in any order. It returns how many runs are kept, at most: those that were added
+// apart may join later.
 func (s *Runs) Add(ids ...bus.Range) (kept int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,8 +59,8 @@ func (s *Runs) mergeLocked() {
 	s.runs, s.recent = merged, s.recent[:0]
 }
 
-// Finish returns the runs, in increasing order, how often an ID came that was there already, and the first 10 runs of
-// such IDs that were found. The runs must not be changed.
+// Finish returns the runs, in increasing order, how often an ID came that was there already, and
+// the first 10 runs of such IDs that were found. The runs must not be changed.
 func (s *Runs) Finish() (runs []bus.Range, repeated int64, some []bus.Range) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +69,8 @@ func (s *Runs) Finish() (runs []bus.Range, repeated int64, some []bus.Range) {
 	return s.runs, s.repeated, slices.Compact(s.repeats)
 }
 
-// plus adds two counts. It stops at the highest number: lines of a file and forged events may have huge ranges.
+// plus adds two counts. It stops at the highest number: lines of a file and forged events may have
+// huge ranges.
 func plus(a, b int64) int64 {
 	if sum := a + b; sum >= a {
 		return sum

@@ -64,8 +64,8 @@ func (a *TagAudit) count(claims []claim) {
 	}
 }
 
-// above names claims of events above the end of all claims. A record that was put back contradicts all events since:
-// the highest is named.
+// above names claims of events above the end of all claims. A record that was put back contradicts
+// all events since: the highest is named.
 func (a *TagAudit) above(claims []claim) {
 	end := int64(a.End)
 	claims = slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.message == 0 || c.Last < end })

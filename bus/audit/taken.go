@@ -19,8 +19,8 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// Taken are IDs that callers got, to be compared with what was claimed. Its zero value has none. It is safe for
-// concurrent use.
+// Taken are IDs that callers got, to be compared with what was claimed. Its zero value has none. It
+// is safe for concurrent use.
 type Taken struct {
 	mu   sync.Mutex
 	tags map[string]*Runs
@@ -48,9 +48,10 @@ func (t *Taken) names() []string {
 	return slices.Sorted(maps.Keys(t.tags))
 }
 
-// Read adds the IDs of a text: ranges, one a line, as first-last or a single ID, as `leaf get --ranges` prints them. A
-// tag and white space may stand before a range. Lines without one are of tag; if that is empty, they are an error.
-// Empty lines are skipped. An error names the line; lines before it may have been added.
+// Read adds the IDs of a text: ranges, one a line, as first-last or a single ID, as `leaf get
+// --ranges` prints them. A tag and white space may stand before a range. Lines without one are of
+// tag; if that is empty, they are an error. Empty lines are skipped. An error names the line; lines
+// before it may have been added.
 func (t *Taken) Read(r io.Reader, tag string) error {
 	lines := bufio.NewScanner(r)
 	n := 1
@@ -113,8 +114,8 @@ func (a *auditor) compareTaken(ctx context.Context) error {
 	return nil
 }
 
-// compare compares what was taken of a tag with the end of what is claimed. repeated IDs came again, some of them are
-// in some.
+// compare compares what was taken of a tag with the end of what is claimed. repeated IDs came
+// again, some of them are in some.
 func (t *TakenReport) compare(
 	tag string, runs []bus.Range, end, repeated int64, some []bus.Range,
 ) (found []Contradiction) {
@@ -140,8 +141,8 @@ func (t *TakenReport) compare(
 	return found
 }
 
-// reveal returns the numbers of IDs of an opaque tag: all claims are of numbers. What is above the domain is no ID, and
-// stays as it is, because nothing there was claimed.
+// reveal returns the numbers of IDs of an opaque tag: all claims are of numbers. What is above the
+// domain is no ID, and stays as it is, because nothing there was claimed.
 func (a *auditor) reveal(ctx context.Context, tag string, domain opaque.Domain, runs []bus.Range) (*Runs, error) {
 	numbers, last := new(Runs), domain.Last()
 	var ids []bus.ID

@@ -31,7 +31,8 @@ type (
 		Since time.Time `json:"since,omitzero"`
 		// End is above all IDs of the tag that were claimed.
 		End bus.ID `json:"end,omitempty"`
-		// Decoded are the parts of a snowflake, and ReservedUntil the end of what its worker has claimed.
+		// Decoded are the parts of a snowflake, and ReservedUntil the end of what its worker has
+		// claimed.
 		Decoded       *bus.Decoded `json:"decoded,omitempty"`
 		ReservedUntil time.Time    `json:"reserved_until,omitzero"`
 	}
@@ -57,11 +58,12 @@ const (
 	Claimed TraceOutcome = "claimed"
 	// NotClaimed: no generator has claimed it yet.
 	NotClaimed TraceOutcome = "not_claimed"
-	// NotRecorded: it is older than the events in the stream. It is claimed; by whom is no longer recorded. Or it is
-	// below the last claim of a strict tag: older ones are not recorded, so it may also have been skipped.
+	// NotRecorded: it is older than the events in the stream. It is claimed; by whom is no longer
+	// recorded. Or it is below the last claim of a strict tag: older ones are not recorded, so it
+	// may also have been skipped.
 	NotRecorded TraceOutcome = "not_recorded"
-	// Gap: it lies below IDs that are claimed, and no event reports it, though the stream has older ones. It was lost or
-	// skipped, or its event was lost.
+	// Gap: it lies below IDs that are claimed, and no event reports it, though the stream has older
+	// ones. It was lost or skipped, or its event was lost.
 	Gap TraceOutcome = "gap"
 	// Impossible: no generator can have issued this snowflake.
 	Impossible TraceOutcome = "impossible"
@@ -109,8 +111,8 @@ func TraceTag(ctx context.Context, from Source, tag string, id int64) (Trace, er
 	return t, t.judge(r, id, older)
 }
 
-// judge says what is known of an ID of a tag. id is the number of an ID of an opaque tag. older: it is below all claims
-// that are known.
+// judge says what is known of an ID of a tag. id is the number of an ID of an opaque tag. older: it
+// is below all claims that are known.
 func (t *Trace) judge(r Record, id int64, older bool) error {
 	switch {
 	case r.Problem == "" && r.End == 0 && t.Since.IsZero():
@@ -140,8 +142,8 @@ func (t *Trace) judge(r Record, id int64, older bool) error {
 	return nil
 }
 
-// TraceSnowflake returns which generator held the worker of a snowflake at its time. It takes a second longer for an ID
-// that cannot have been issued: a replica of the registry may lag behind.
+// TraceSnowflake returns which generator held the worker of a snowflake at its time. It takes a
+// second longer for an ID that cannot have been issued: a replica of the registry may lag behind.
 func TraceSnowflake(ctx context.Context, from Source, id bus.ID) (Trace, error) {
 	t, err := traceSnowflake(ctx, from, id)
 	if err != nil || t.Outcome != Impossible {

@@ -14,8 +14,8 @@ import (
 const (
 	// mostTenures is how many tenures of one worker are remembered, the latest ones.
 	mostTenures = 1000
-	// earlier is how far before the moment of its making, in ms, the time of an ID may be: a unit of time has up to 1 s,
-	// and a generator under full load issues a little behind its clock.
+	// earlier is how far before the moment of its making, in ms, the time of an ID may be: a unit
+	// of time has up to 1 s, and a generator under full load issues a little behind its clock.
 	earlier = 1050
 )
 
@@ -27,8 +27,8 @@ type workerTrail struct {
 	tenures []tenure
 }
 
-// event adds an event of the worker. The events of one generator come in their order. Those of several may not, and any
-// may be missing.
+// event adds an event of the worker. The events of one generator come in their order. Those of
+// several may not, and any may be missing.
 func (w *workerTrail) event(event events.Event, e events.Worker) {
 	if w.events++; w.events == 1 {
 		w.since = event.Time
@@ -72,8 +72,8 @@ func (w *workerTrail) latest(node string) *tenure {
 	return nil
 }
 
-// replaced reports whether another generator held the worker between h and until. Then what is said of the holder of h
-// is about a later tenure.
+// replaced reports whether another generator held the worker between h and until. Then what is said
+// of the holder of h is about a later tenure.
 func (w *workerTrail) replaced(h *tenure, until int64) bool {
 	return slices.ContainsFunc(w.tenures, func(o tenure) bool {
 		return o.node != h.node && o.start() >= h.start() && o.start() < until
@@ -90,8 +90,8 @@ func (w *workerTrail) recorded(record admin.Worker) (t tenure, ok bool) {
 	return t, record.Node != ""
 }
 
-// holder returns who held the worker at a time, in Unix ms; nil: that is not recorded. A holder moves its end ahead
-// without an event, until the next one begins.
+// holder returns who held the worker at a time, in Unix ms; nil: that is not recorded. A holder
+// moves its end ahead without an event, until the next one begins.
 func (w *workerTrail) holder(record admin.Worker, ms int64) (h *tenure) {
 	all := slices.Clone(w.tenures)
 	r, ok := w.recorded(record)
@@ -110,8 +110,8 @@ func (w *workerTrail) holder(record admin.Worker, ms int64) (h *tenure) {
 	return h
 }
 
-// audit compares the events with the registry's record and with the generators that say that they hold the worker.
-// Without a record its Node is empty.
+// audit compares the events with the registry's record and with the generators that say that they
+// hold the worker. Without a record its Node is empty.
 func (w *workerTrail) audit(record admin.Worker, running []admin.State) (found []Contradiction) {
 	found = []Contradiction{}
 	two := func(format string, args ...any) {
@@ -149,8 +149,8 @@ func (w *workerTrail) audit(record admin.Worker, running []admin.State) (found [
 	return found
 }
 
-// tenure is a stretch of time for which one generator holds a worker: it may issue IDs with times from the field from
-// on, and before until. Times are Unix ms.
+// tenure is a stretch of time for which one generator holds a worker: it may issue IDs with times
+// from the field from on, and before until. Times are Unix ms.
 type tenure struct {
 	node        string
 	source      string    // where this is written, for people; empty: only in the registry
@@ -161,15 +161,16 @@ type tenure struct {
 	exact       bool  // until is certain. Otherwise it was reserved once, and the event that lowered it may be missing
 }
 
-// start is when the generator can have begun to issue, unless its clock was set back since it took the worker.
+// start is when the generator can have begun to issue, unless its clock was set back since it took
+// the worker.
 func (t tenure) start() int64 { return max(t.from, t.at.UnixMilli()) }
 
 func (t tenure) String() string {
 	return fmt.Sprintf("%s may issue from %s until %s (%s)", t.node, moment(t.start()), moment(t.until), t.source)
 }
 
-// contradicts reports whether both generators may issue the same time. A generator that replaced the record of the
-// other one, or a later record, took the worker where that one ended.
+// contradicts reports whether both generators may issue the same time. A generator that replaced
+// the record of the other one, or a later record, took the worker where that one ended.
 func (t tenure) contradicts(o tenure) bool {
 	replaced := func(x, y tenure) bool { return !x.exact && y.after >= x.last.UnixMilli() }
 	return max(t.start(), o.start()) < min(t.until, o.until) && !replaced(t, o) && !replaced(o, t)

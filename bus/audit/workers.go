@@ -20,8 +20,8 @@ import (
 // replicaLag is how long an audit waits before it reads again what contradicts.
 const replicaLag = time.Second
 
-// readWorkerEvents reads the events of a worker, or of all workers if worker is "*". problems are the events that
-// cannot be read.
+// readWorkerEvents reads the events of a worker, or of all workers if worker is "*". problems are
+// the events that cannot be read.
 func readWorkerEvents(
 	ctx context.Context, js jetstream.JetStream, worker string,
 ) (trails map[int64]*workerTrail, problems []Contradiction, err error) {
@@ -50,8 +50,9 @@ func trailOf(trails map[int64]*workerTrail, worker int64) *workerTrail {
 	return trails[worker]
 }
 
-// readWorkers reads the worker events, which workers run, and the registry, and compares them. What contradicts is read
-// again, after a while: a release or a takeover may have happened between the readings, or a replica lagged behind.
+// readWorkers reads the worker events, which workers run, and the registry, and compares them. What
+// contradicts is read again, after a while: a release or a takeover may have happened between the
+// readings, or a replica lagged behind.
 func (a *auditor) readWorkers(ctx context.Context) error {
 	found, err := a.auditWorkers(ctx)
 	if err == nil && len(found.Contradictions) > 0 {

@@ -11,12 +11,13 @@ import (
 	"github.com/leafbus/leafbus/bus/kvstore"
 )
 
-// Audit compares the IDs that the program under test took, which the options have, with what the generator claimed, as
-// `leaf audit` does. It fails the test for each contradiction: an ID that was taken twice or never claimed, or records
-// and events that contradict each other. The test goes on, and gets the report.
+// Audit compares the IDs that the program under test took, which the options have, with what the
+// generator claimed, as `leaf audit` does. It fails the test for each contradiction: an ID that was
+// taken twice or never claimed, or records and events that contradict each other. The test goes on,
+// and gets the report.
 //
-// An ID that the generator claimed and has not handed out yet is no contradiction. Without IDs, only the generator is
-// audited. Audit fails the test at once if the generator is stopped.
+// An ID that the generator claimed and has not handed out yet is no contradiction. Without IDs,
+// only the generator is audited. Audit fails the test at once if the generator is stopped.
 func (g *Generator) Audit(t testing.TB, o audit.Options) *audit.Report {
 	t.Helper()
 	if g.stopped() {

@@ -9,8 +9,8 @@
 //		…
 //	}
 //
-// A test may hand over the IDs that the program took: [Generator.Audit] fails it if one was taken twice, or never
-// claimed.
+// A test may hand over the IDs that the program took: [Generator.Audit] fails it if one was taken
+// twice, or never claimed.
 //
 // It links a NATS server: import it from tests only.
 package bustest

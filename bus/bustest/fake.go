@@ -9,8 +9,8 @@ import (
 
 var _ bus.Source = (*Fake)(nil)
 
-// Fake is a [bus.Source] without a generator: it gives 1, 2, 3 and so on. Its methods are safe for concurrent use. The
-// zero value is ready.
+// Fake is a [bus.Source] without a generator: it gives 1, 2, 3 and so on. Its methods are safe for
+// concurrent use. The zero value is ready.
 type Fake struct {
 	mu   sync.Mutex
 	last int64

@@ -60,8 +60,8 @@ func (g *Generator) start() error {
 	return nil
 }
 
-// serve runs the generator until the context is done, and closes what it opened. It is wired as leaf
-// serve is. ready gets the generator when requests are answered.
+// serve runs the generator until the context is done, and closes what it opened. It is wired as
+// leaf serve is. ready gets the generator when requests are answered.
 func (g *Generator) serve(ctx context.Context, ready chan<- *generator.Generator) (err error) {
 	dir, err := installation.OpenFolder(g.dir, node)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// CheckCertificates returns until when the certificates of a configuration are valid, and for which hosts; nothing if
-// it has none. What would keep clients or the other servers of the cluster from trusting one now is an error.
+// CheckCertificates returns until when the certificates of a configuration are valid, and for which
+// hosts; nothing if it has none. What would keep clients or the other servers of the cluster from
+// trusting one now is an error.
 func CheckCertificates(cfg Config, now time.Time) (string, error) {
 	opts, err := cfg.options()
 	if err != nil {
@@ -34,8 +35,8 @@ func CheckCertificates(cfg Config, now time.Time) (string, error) {
 	return strings.Join(all, ", "), nil
 }
 
-// checkCertificate checks the first certificate of a TLS configuration. With routes it is shown to other servers, which
-// reach this one by the host of a route.
+// checkCertificate checks the first certificate of a TLS configuration. With routes it is shown to
+// other servers, which reach this one by the host of a route.
 func checkCertificate(c *tls.Config, routes []*url.URL, now time.Time) (string, error) {
 	if c == nil || len(c.Certificates) == 0 || c.Certificates[0].Leaf == nil {
 		return "", nil

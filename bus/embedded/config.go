@@ -14,37 +14,42 @@ import (
 )
 
 const (
-	// pingEvery is how often the server asks a client or another server whether it is alive. The second answer in
-	// a row that does not come ends the connection (ping_max, by default 2), so within 4 s. The default of
-	// nats-server would take 6 to 8 minutes, and 90 s for another server of the cluster. Meanwhile the server
-	// gives requests to a generator that cannot answer.
+	// pingEvery is how often the server asks a client or another server whether it is alive. The
+	// second answer in a row that does not come ends the connection (ping_max, by default 2), so
+	// within 4 s. The default of nats-server would take 6 to 8 minutes, and 90 s for another server
+	// of the cluster. Meanwhile the server gives requests to a generator that cannot answer.
 	pingEvery = time.Second
-	// maxCatchup is how many bytes may be under way to a server that copies a stream. Pings wait behind them.
-	// With the default of nats-server, 64 MiB, a network of 50 Mbit/s loses its routes again and again.
+	// maxCatchup is how many bytes may be under way to a server that copies a stream. Pings wait
+	// behind them. With the default of nats-server, 64 MiB, a network of 50 Mbit/s loses its routes
+	// again and again.
 	maxCatchup = 8 << 20
-	// reportRoutes is after how many attempts, one a second, a lost route is logged again. nats-server would log each
-	// one, four times a second for a machine that is away.
+	// reportRoutes is after how many attempts, one a second, a lost route is logged again.
+	// nats-server would log each one, four times a second for a machine that is away.
 	reportRoutes = 60
 )
 
-// Config says how to run the server. StoreDir is required; the zero value of every other field is a working default.
+// Config says how to run the server. StoreDir is required; the zero value of every other field is a
+// working default.
 type Config struct {
-	// Listen is the host:port for clients and beats ConfigFile. Port 0 is any free port; an empty host is every
-	// interface. If Listen is empty, ConfigFile decides, and where that says nothing either, 127.0.0.1:4222.
+	// Listen is the host:port for clients and beats ConfigFile. Port 0 is any free port; an empty
+	// host is every interface. If Listen is empty, ConfigFile decides, and where that says nothing
+	// either, 127.0.0.1:4222.
 	Listen string
-	// ConfigFile is the path of an optional nats-server configuration: TLS, accounts, WebSocket, cluster and the like.
-	// Server.Reload reads it again. Accounts must enable JetStream themselves.
+	// ConfigFile is the path of an optional nats-server configuration: TLS, accounts, WebSocket,
+	// cluster and the like. Server.Reload reads it again. Accounts must enable JetStream
+	// themselves.
 	ConfigFile string
-	// StoreDir is the folder of JetStream and beats ConfigFile. It is created if missing. Two servers must never share
-	// one: nats-server takes no lock.
+	// StoreDir is the folder of JetStream and beats ConfigFile. It is created if missing. Two
+	// servers must never share one: nats-server takes no lock.
 	StoreDir string
-	// Name is the server's name unless ConfigFile sets one. Empty is a random one. In a cluster every server needs a
-	// name of its own.
+	// Name is the server's name unless ConfigFile sets one. Empty is a random one. In a cluster
+	// every server needs a name of its own.
 	Name string
-	// User and Password, or Token, are demanded of every client, in-process ones too. They are ignored if ConfigFile
-	// sets up its own authentication.
+	// User and Password, or Token, are demanded of every client, in-process ones too. They are
+	// ignored if ConfigFile sets up its own authentication.
 	User, Password, Token string
-	// Latest returns the password or the token that a client must have which connects now. Default: those above.
+	// Latest returns the password or the token that a client must have which connects now. Default:
+	// those above.
 	Latest func() (password, token string)
 	// Log takes what the server logs: notices at level Debug, warnings and errors
 	// at their own. Default: slog.Default.
@@ -129,8 +134,8 @@ func (c Config) setCredentials(opts *server.Options) error {
 	return nil
 }
 
-// credentials checks clients against a password or a token, which can change. Nats-server would keep a plain one, and
-// warn of it.
+// credentials checks clients against a password or a token, which can change. Nats-server would
+// keep a plain one, and warn of it.
 type credentials struct {
 	user    string
 	secrets func() (password, token string)

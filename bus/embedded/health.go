@@ -77,7 +77,8 @@ func (s *Server) check() fault {
 			return fault{err: errors.New(e.Error), passing: true}
 		}
 	}
-	// A stream on this server that has no leader takes no writes. nats-server's own check does not include that.
+	// A stream on this server that has no leader takes no writes. nats-server's own check does not
+	// include that.
 	info, err := s.ns.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
 		return fault{err: err, passing: true}
@@ -100,8 +101,8 @@ func ours(stream string) bool {
 	return name == "LEAF" || strings.HasPrefix(name, "LEAF_")
 }
 
-// health is what the checks have found. A server is healthy only after a first check without a fault. Its methods
-// are safe for concurrent use.
+// health is what the checks have found. A server is healthy only after a first check without a
+// fault. Its methods are safe for concurrent use.
 type health struct {
 	restart chan struct{} // closed when only a restart helps
 
@@ -173,7 +174,8 @@ func (s *Server) AwaitRestart(ctx context.Context) error {
 	}
 }
 
-// startChecks checks once, so that Health is known when Start returns, and then until the server is closed.
+// startChecks checks once, so that Health is known when Start returns, and then until the server is
+// closed.
 func (s *Server) startChecks() {
 	s.health.end(time.Now(), s.check())
 	s.checking.Go(func() {

@@ -15,14 +15,16 @@ func (p provider) InProcessConn() (net.Conn, error) {
 	return &greetingConn{Conn: pipe, sent: make(chan struct{})}, err
 }
 
-// greetingConn is the client's end of an in-process connection that can be refused without a deadlock.
+// greetingConn is the client's end of an in-process connection that can be refused without a
+// deadlock.
 //
-// nats-server uses a net.Pipe, which holds no bytes: a write lasts until the other end has read it. nats.go greets
-// with two writes, CONNECT and PING, and reads only then. A server that refuses CONNECT no longer reads but writes
-// the reason; with both ends writing, the connection hangs until the server's write deadline of ten seconds, and the
-// reason is lost. So the greeting is held until nats.go reads, and is then written while it reads. Every later write
-// goes straight through. (Where a client insists on TLS in memory the greeting is TLS's own, and a refusal still
-// takes long.)
+// nats-server uses a net.Pipe, which holds no bytes: a write lasts until the other end has read it.
+// nats.go greets with two writes, CONNECT and PING, and reads only then. A server that refuses
+// CONNECT no longer reads but writes the reason; with both ends writing, the connection hangs until
+// the server's write deadline of ten seconds, and the reason is lost. So the greeting is held until
+// nats.go reads, and is then written while it reads. Every later write goes straight through.
+// (Where a client insists on TLS in memory the greeting is TLS's own, and a refusal still takes
+// long.)
 type greetingConn struct {
 	net.Conn
 	greeting []byte        // of the goroutine that greets

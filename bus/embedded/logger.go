@@ -22,8 +22,8 @@ type logger struct {
 // consumer or a Raft group until a restart. nats-server reports all three in no other way.
 const writeFailed = "ritical write error"
 
-// noRoute begins the message that another server of the cluster cannot be reached, as at each start of the first one.
-// [Server.Health] reports a cluster that lacks servers.
+// noRoute begins the message that another server of the cluster cannot be reached, as at each start
+// of the first one. [Server.Health] reports a cluster that lacks servers.
 const noRoute = "Error trying to connect to route"
 
 // writtenTo finds the stream that nats-server names in such a message.

@@ -16,11 +16,12 @@ import (
 // less, a write would soon fail again.
 const minRoom = 1 << 20
 
-// LittleRoom is how much free room on its disk makes a data folder a finding, in bytes. By default, the event stream
-// alone may become as large.
+// LittleRoom is how much free room on its disk makes a data folder a finding, in bytes. By default,
+// the event stream alone may become as large.
 const LittleRoom = 256 << 20
 
-// LowRoom returns an error if the disk has less than [LittleRoom] free, as far as the last check knows.
+// LowRoom returns an error if the disk has less than [LittleRoom] free, as far as the last check
+// knows.
 func (s *Server) LowRoom() error {
 	if free := s.free.Load(); free < LittleRoom {
 		return fmt.Errorf("the disk of the folder %s has only %d MiB free", s.dir, free>>20)
@@ -52,11 +53,12 @@ func CheckRoom(dir string) error {
 	return nil
 }
 
-// prepareStore makes sure that the server can write to its folder. nats-server checks too, but its message does not
-// name the folder, and it starts on a full disk. The store of a single server is moved away before the server
-// becomes one of a cluster, which does not take over its streams: nats-server would delete them. The store of a
-// cluster's server is refused where there is no cluster: nats-server would leave out its streams, as if they were
-// lost, while the other servers go on with them.
+// prepareStore makes sure that the server can write to its folder. nats-server checks too, but its
+// message does not name the folder, and it starts on a full disk. The store of a single server is
+// moved away before the server becomes one of a cluster, which does not take over its streams:
+// nats-server would delete them. The store of a cluster's server is refused where there is no
+// cluster: nats-server would leave out its streams, as if they were lost, while the other servers
+// go on with them.
 func (s *Server) prepareStore(opts *server.Options) error {
 	if s.dir == "" {
 		return errors.New("JetStream needs a store folder: nats-server would use a shared temporary one")

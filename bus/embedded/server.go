@@ -30,9 +30,8 @@ const (
 	routeAnswers = time.Second
 )
 
-// ErrAddressInUse is returned by [Start] when another process, often a second
-// generator, has an address that the server is to listen on. The error that
-// wraps it names the address.
+// ErrAddressInUse is returned by [Start] when another process, often a second generator, has an
+// address that the server is to listen on. The error that wraps it names the address.
 var ErrAddressInUse = errors.New("address already in use")
 
 // Server is a running NATS server. Its methods may be called concurrently.
@@ -52,8 +51,7 @@ type Server struct {
 	checking sync.WaitGroup
 }
 
-// Start runs a server and returns when clients can connect. If it fails,
-// nothing is left running.
+// Start runs a server and returns when clients can connect. If it fails, nothing is left running.
 //
 // It takes as long as JetStream needs to recover its store, because
 // nats-server cannot stop in the middle of that; the log says so after ten
@@ -70,8 +68,8 @@ func Start(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Check returns the errors of [Start] that it can find without writing anything: those of the configuration, an open
-// listener, an address in use.
+// Check returns the errors of [Start] that it can find without writing anything: those of the
+// configuration, an open listener, an address in use.
 func Check(cfg Config) error {
 	s, _, err := newServer(cfg)
 	if err == nil {
@@ -100,7 +98,8 @@ func newServer(cfg Config) (*Server, *server.Options, error) {
 	return s, opts, nil
 }
 
-// guarded returns a server that does not run yet, if it lets nobody in from the network without credentials.
+// guarded returns a server that does not run yet, if it lets nobody in from the network without
+// credentials.
 func guarded(cfg Config) (*server.Server, *server.Options, error) {
 	opts, err := cfg.options()
 	if err != nil {
@@ -111,7 +110,8 @@ func guarded(cfg Config) (*server.Server, *server.Options, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("NATS server: %w", err)
 	}
-	// nats-server invents a user for clients without credentials if only the system account has users.
+	// nats-server invents a user for clients without credentials if only the system account has
+	// users.
 	anonymous := opts.NoAuthUser != noAuthUser
 	if anonymous && (cfg.User != "" || cfg.Token != "") {
 		err = fmt.Errorf("%s has users only for the system account, so all other clients need no password: "+
@@ -182,23 +182,24 @@ var dialable = strings.NewReplacer("//0.0.0.0:", "//127.0.0.1:", "//[::]:", "//1
 // nats://127.0.0.1:4222, or tls://127.0.0.1:4222. It carries no credentials.
 func (s *Server) ClientURL() string { return s.url }
 
-// InProcess makes [nats.Connect] use memory instead of TCP, whatever the URL, which must not begin with tls://.
-// Credentials are demanded as of any client; wrong ones fail at once with
+// InProcess makes [nats.Connect] use memory instead of TCP, whatever the URL, which must not begin
+// with tls://. Credentials are demanded as of any client; wrong ones fail at once with
 // [nats.ErrAuthorization].
 func (s *Server) InProcess() nats.Option { return nats.InProcessServer(provider{s.ns}) }
 
 // Routes returns the ID of the server at each route of the configuration, by host and port:
-// [nats.Conn.ConnectedServerId] of that server's clients. The ID is empty if no server answers. The server's own
-// address may be among the routes.
+// [nats.Conn.ConnectedServerId] of that server's clients. The ID is empty if no server answers. The
+// server's own address may be among the routes.
 func (s *Server) Routes(ctx context.Context) map[string]string {
 	ctx, cancel := context.WithTimeout(ctx, routeAnswers)
 	defer cancel()
 	return wire.ServerIDs(ctx, s.routes, s.secure)
 }
 
-// Reload reads the configuration file again, and takes what can change while the server runs: users, permissions,
-// accounts, certificates. A client of a user that is gone is disconnected, the others stay. If anything else differs,
-// or the user is that of Config, it is an error, and all is as before.
+// Reload reads the configuration file again, and takes what can change while the server runs:
+// users, permissions, accounts, certificates. A client of a user that is gone is disconnected, the
+// others stay. If anything else differs, or the user is that of Config, it is an error, and all is
+// as before.
 func (s *Server) Reload() error {
 	opts, err := s.cfg.options()
 	if err != nil {

@@ -4,8 +4,8 @@ package embedded
 
 import "syscall"
 
-// FreeRoom returns how many bytes are free on the disk of dir for other users than root. ok is false if that is not
-// known.
+// FreeRoom returns how many bytes are free on the disk of dir for other users than root. ok is
+// false if that is not known.
 func FreeRoom(dir string) (bytes uint64, ok bool) {
 	var disk syscall.Statfs_t
 	if syscall.Statfs(dir, &disk) != nil || disk.Blocks == 0 {

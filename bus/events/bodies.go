@@ -6,9 +6,9 @@ import (
 	"github.com/leafbus/leafbus/bus/admin"
 )
 
-// The bodies of events. Node is the generator that published the event, except in [Lost] and its end. Fields that end
-// in MS are milliseconds: durations, or Unix times by the generator's clock. A newer generator may publish more fields
-// than these types have: [Event.Data] has all of them.
+// The bodies of events. Node is the generator that published the event, except in [Lost] and its
+// end. Fields that end in MS are milliseconds: durations, or Unix times by the generator's clock. A
+// newer generator may publish more fields than these types have: [Event.Data] has all of them.
 type (
 	// Refill is the body of leaf.segment.refill: a range was reserved.
 	Refill struct {
@@ -36,8 +36,9 @@ type (
 		Tag     string `json:"tag"`
 		Waiting int    `json:"waiting"` // requests, the first refused one included
 	}
-	// TagProblem is the body of the alerts leaf.tag.shadowed (the database has a row with the name of a strict or opaque
-	// tag, which is not served) and leaf.tag.damaged (the tag's record cannot be read, or is of a newer version).
+	// TagProblem is the body of the alerts leaf.tag.shadowed (the database has a row with the name
+	// of a strict or opaque tag, which is not served) and leaf.tag.damaged (the tag's record cannot
+	// be read, or is of a newer version).
 	TagProblem struct {
 		Node  string `json:"node"`
 		Tag   string `json:"tag"`
@@ -57,29 +58,32 @@ type (
 		Store string `json:"store"`       // kv or mysql
 		Got   int64  `json:"got,string"`  // where the store's max_id was, or another generator's range began
 		Seen  int64  `json:"seen,string"` // all IDs below are in use
-		// Action is advanced if the store was raised above Seen, and service goes on. It is dropped if two generators
-		// held one range: then an operator must look, because the IDs from First to Last may come twice.
+		// Action is advanced if the store was raised above Seen, and service goes on. It is dropped
+		// if two generators held one range: then an operator must look, because the IDs from First
+		// to Last may come twice.
 		Action string `json:"action"`
 		First  int64  `json:"first,string,omitempty"`
 		Last   int64  `json:"last,string,omitempty"`
 	}
-	// Unavailable is the body of the alerts leaf.records.unavailable (JetStream lost the installation's record or the
-	// records of all tags, somebody changed their bucket, or it cannot be written; Error says which) and
-	// leaf.registry.unavailable (the registry of workers does not confirm the generator's worker: snowflakes go on until
-	// its reservation ends).
+	// Unavailable is the body of the alerts leaf.records.unavailable (JetStream lost the
+	// installation's record or the records of all tags, somebody changed their bucket, or it cannot
+	// be written; Error says which) and leaf.registry.unavailable (the registry of workers does not
+	// confirm the generator's worker: snowflakes go on until its reservation ends).
 	Unavailable struct {
 		Node    string `json:"node"`
 		Error   string `json:"error"`
 		SinceMS int64  `json:"since_ms"` // Unix time
 	}
-	// NATSDegraded is the body of the alert leaf.nats.degraded: the NATS server in the generator's process does not
-	// keep its part of the installation's state, or all generators use one server of a cluster.
+	// NATSDegraded is the body of the alert leaf.nats.degraded: the NATS server in the generator's
+	// process does not keep its part of the installation's state, or all generators use one server
+	// of a cluster.
 	NATSDegraded struct {
 		Node  string `json:"node"`
 		Cause string `json:"cause"`
 	}
-	// Recovered is the body of leaf.segment.recovered, and so of tag, records, registry, nats, clock, worker and node: an
-	// alert is over. If leaf.node.recovered has [EpisodeLost], Node is the generator that was lost.
+	// Recovered is the body of leaf.segment.recovered, and so of tag, records, registry, nats,
+	// clock, worker and node: an alert is over. If leaf.node.recovered has [EpisodeLost], Node is
+	// the generator that was lost.
 	Recovered struct {
 		Node   string `json:"node"`
 		Tag    string `json:"tag,omitempty"`    // only in leaf.segment.recovered
@@ -113,16 +117,16 @@ type (
 		Node     string `json:"node"`
 		Worker   int64  `json:"worker"`
 		Registry string `json:"registry"` // kv or zookeeper
-		// FromMS and AfterMS are only in leaf.worker.acquired. The holder issues no ID with a time before FromMS; 0:
-		// nobody held the worker before. AfterMS is the last report in the record that the holder replaced, of itself
-		// or of an earlier holder; 0: there was none.
+		// FromMS and AfterMS are only in leaf.worker.acquired. The holder issues no ID with a time
+		// before FromMS; 0: nobody held the worker before. AfterMS is the last report in the record
+		// that the holder replaced, of itself or of an earlier holder; 0: there was none.
 		FromMS  int64 `json:"from_ms,omitempty"`
 		AfterMS int64 `json:"after_ms,omitempty"`
 		// UntilMS is only in leaf.worker.lost: all IDs that Node issued have earlier times.
 		UntilMS         int64 `json:"until_ms,omitempty"`
 		ReservedUntilMS int64 `json:"reserved_until_ms"`
-		// Holder is only in leaf.worker.released, and only if Node released the worker of another generator for an
-		// operator: that generator.
+		// Holder is only in leaf.worker.released, and only if Node released the worker of another
+		// generator for an operator: that generator.
 		Holder string `json:"holder,omitempty"`
 	}
 	// WorkerEnding is the body of the alert leaf.worker.ending: the layout has less than a
@@ -138,8 +142,9 @@ type (
 		Node  string `json:"node"`
 		Error string `json:"error"`
 	}
-	// Lost is the body of the alert leaf.node.lost: the other generators do not hear Node, and it did not report that
-	// it ends. They publish one alert together, and one end of it: when one hears Node again, or at UntilMS.
+	// Lost is the body of the alert leaf.node.lost: the other generators do not hear Node, and it
+	// did not report that it ends. They publish one alert together, and one end of it: when one
+	// hears Node again, or at UntilMS.
 	Lost struct {
 		Node        string `json:"node"`          // the lost one; [Event.Source] has the publisher
 		Run         string `json:"run"`           // of Node: each start has another

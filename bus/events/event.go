@@ -16,7 +16,8 @@ import (
 )
 
 // Event is an event as the stream keeps it: a CloudEvent 1.0 in binary mode, on the subject
-// leaf.events.<severity>.<kind>.<what>.<key>. Its JSON is the structured form of the same CloudEvent.
+// leaf.events.<severity>.<kind>.<what>.<key>. Its JSON is the structured form of the same
+// CloudEvent.
 type Event struct {
 	SpecVersion string          `json:"specversion"` // 1.0
 	ID          string          `json:"id"`

@@ -19,17 +19,19 @@ import (
 const (
 	// ackWait is the time after which an event without acknowledgement comes again.
 	ackWait = 30 * time.Second
-	// maxAckPending bounds the events that all loops of a durable consumer work on at a time. Each loop has one.
+	// maxAckPending bounds the events that all loops of a durable consumer work on at a time. Each
+	// loop has one.
 	maxAckPending = 512
 	// prefetch is how many events a consumer sends ahead if it is not durable.
 	prefetch = 256
-	// pullWait is how long the server may take to say that there are no events.
-	// After that the consumer counts as lost. jetstream keeps a timer for longer if this is 10 s or more.
+	// pullWait is how long the server may take to say that there are no events. After that the
+	// consumer counts as lost. jetstream keeps a timer for longer if this is 10 s or more.
 	pullWait = 9 * time.Second
 	// idleConsumer is how long the server keeps a consumer that could not be deleted.
 	idleConsumer  = 5 * time.Minute
 	removeTimeout = 2 * time.Second
-	// overlap is how far the clocks of NATS servers may differ. Each of them gives messages their times.
+	// overlap is how far the clocks of NATS servers may differ. Each of them gives messages their
+	// times.
 	overlap = time.Second
 	// pause is between two consumers.
 	pause = 500 * time.Millisecond
@@ -43,10 +45,11 @@ var (
 	errUnfit = errors.New("the durable consumer cannot be used")
 )
 
-// follower is a loop that reads the stream. Without [Durable] it makes another consumer after whatever may have lost a
-// message. That begins at the time of the last message, because a stream that was made again or restored uses numbers
-// again. jetstream.OrderedConsumer goes on at its old number there, and waits for events that it never gets. It makes
-// its consumers inside Next, where the loop can neither prevent nor cancel that, and leaves the last one on the server.
+// follower is a loop that reads the stream. Without [Durable] it makes another consumer after
+// whatever may have lost a message. That begins at the time of the last message, because a stream
+// that was made again or restored uses numbers again. jetstream.OrderedConsumer goes on at its old
+// number there, and waits for events that it never gets. It makes its consumers inside Next, where
+// the loop can neither prevent nor cancel that, and leaves the last one on the server.
 //
 //	run        one session after the other, with pauses
 //	  session  open, and pull until something fails
@@ -201,7 +204,8 @@ func unfit(c jetstream.ConsumerConfig, subject string) string {
 	return ""
 }
 
-// remove deletes the consumer. If the server cannot be reached, it deletes the consumer after idleConsumer.
+// remove deletes the consumer. If the server cannot be reached, it deletes the consumer after
+// idleConsumer.
 func (f *follower) remove() {
 	if !f.js.Conn().IsConnected() {
 		return

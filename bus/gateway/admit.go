@@ -123,8 +123,7 @@ func isForeign(h http.Header) bool {
 	return len(site) > 0 && site[0] != "same-origin" && site[0] != "none"
 }
 
-// isHealth reports whether the path is a health check's. Many health checkers cannot send a
-// token.
+// isHealth reports whether the path is a health check's. Many health checkers cannot send a token.
 func isHealth(path string) bool {
 	return path == "/healthz" || path == "/readyz" || strings.HasPrefix(path, "/readyz/")
 }

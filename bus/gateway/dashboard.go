@@ -75,8 +75,7 @@ func (v *views) askAll(ctx context.Context, _ struct{}) overview {
 	return o
 }
 
-// The dashboard is plain files. There is no build step, and they load nothing from other
-// sites.
+// The dashboard is plain files. There is no build step, and they load nothing from other sites.
 //
 //go:embed dashboard
 var files embed.FS

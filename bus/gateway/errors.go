@@ -48,7 +48,8 @@ type problem struct {
 }
 
 // refuseIDs answers with the error of a request for IDs. Of Leaf's API the body says no more than
-// Leaf's; the reason and the text are in headers. Errors that only a count can cause are none of Leaf's.
+// Leaf's; the reason and the text are in headers. Errors that only a count can cause are none of
+// Leaf's.
 func (s *Server) refuseIDs(w http.ResponseWriter, r *http.Request, kind generator.Kind, err error) {
 	e, ok := errors.AsType[*bus.Error](err)
 	if !ok { // the caller has gone

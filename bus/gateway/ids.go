@@ -37,8 +37,8 @@ var (
 // isV1 reports whether a request is for a path of /v1.
 func isV1(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, v1Path) }
 
-// wanted returns which IDs a path is for. A tag is the whole rest of its path. As with Leaf, the key of a snowflake has
-// no meaning.
+// wanted returns which IDs a path is for. A tag is the whole rest of its path. As with Leaf, the
+// key of a snowflake has no meaning.
 func wanted(path string) (kind generator.Kind, tag string, ok bool) {
 	if path == snowflakesPath {
 		return generator.SnowflakeKind, "", true
@@ -53,9 +53,9 @@ func wanted(path string) (kind generator.Kind, tag string, ok bool) {
 	return generator.SegmentKind, tag, ok && tag != ""
 }
 
-// ids answers with IDs: below /v1 {"count":1,"ranges":[{"first":"5","last":"5"}]}, in strings, because
-// JavaScript rounds numbers above 2^53. Leaf's paths answer as Leaf does, and several IDs have the form
-// that they have over NATS.
+// ids answers with IDs: below /v1 {"count":1,"ranges":[{"first":"5","last":"5"}]}, in strings,
+// because JavaScript rounds numbers above 2^53. Leaf's paths answer as Leaf does, and several IDs
+// have the form that they have over NATS.
 func (s *Server) ids(w http.ResponseWriter, r *http.Request) {
 	kind, tag, ok := wanted(r.URL.Path)
 	if !ok {
@@ -78,7 +78,8 @@ func (s *Server) ids(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(wire.AppendReply(make([]byte, 0, 64), ranges, asJSON)) // if the caller has gone, the IDs are a gap
 }
 
-// take takes the IDs that a request asks for, and reports whether it has a count. HEAD takes none, as nobody sees them.
+// take takes the IDs that a request asks for, and reports whether it has a count. HEAD takes none,
+// as nobody sees them.
 func (s *Server) take(
 	w http.ResponseWriter, r *http.Request, kind generator.Kind, tag string,
 ) (ranges []bus.Range, batch bool, err error) {
@@ -102,7 +103,8 @@ func (s *Server) take(
 	return ranges, batch, err
 }
 
-// lacks returns why no request for IDs of a tag succeeds, however many IDs there are: HEAD has the status of GET.
+// lacks returns why no request for IDs of a tag succeeds, however many IDs there are: HEAD has the
+// status of GET.
 func (s *Server) lacks(ctx context.Context, kind generator.Kind, tag string) error {
 	if kind == generator.SnowflakeKind {
 		return nil
@@ -114,8 +116,8 @@ func (s *Server) lacks(ctx context.Context, kind generator.Kind, tag string) err
 	return nil
 }
 
-// prefersJSON reports whether the Accept headers of a request name JSON before plain text. Weights do not count:
-// clients that want JSON name it first.
+// prefersJSON reports whether the Accept headers of a request name JSON before plain text. Weights
+// do not count: clients that want JSON name it first.
 func prefersJSON(accept []string) bool {
 	named := strings.ToLower(strings.Join(accept, ","))
 	json, plain := strings.Index(named, "application/json"), strings.Index(named, "text/plain")

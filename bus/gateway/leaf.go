@@ -68,7 +68,8 @@ var leafHTML = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 </html>
 `))
 
-// serveLeaf answers with one of the pages, from the tag after a given one on. It asks for one at a time.
+// serveLeaf answers with one of the pages, from the tag after a given one on. It asks for one at a
+// time.
 func serveLeaf(ask func(ctx context.Context, after string) leafPage) http.HandlerFunc {
 	pages := newAnswers(listKept, ask)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -84,8 +85,8 @@ func serveLeaf(ask func(ctx context.Context, after string) leafPage) http.Handle
 	}
 }
 
-// cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next ID, the first ID
-// after it, and its step.
+// cachePage is what this generator has of each tag in memory. As with Leaf, a segment is its next
+// ID, the first ID after it, and its step.
 func (v *views) cachePage(ctx context.Context, after string) leafPage {
 	held, err := v.g.Buffers(ctx, admin.BuffersRequest{PageRequest: admin.PageRequest{After: after, Limit: leafRows}})
 	page := leafPage{Title: "Leaf: cache", Next: held.Next, err: err, Head: []string{

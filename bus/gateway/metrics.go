@@ -38,7 +38,8 @@ var refusals = []bus.Reason{
 	generator.Canceled,
 }
 
-// result says whether a refusal is the caller's mistake or an operator's will, or a failure of the installation.
+// result says whether a refusal is the caller's mistake or an operator's will, or a failure of the
+// installation.
 func result(reason bus.Reason) string {
 	switch reason {
 	case bus.BadRequest, bus.BadTag, bus.UnknownTag, bus.Exists, bus.Conflict, bus.BatchTooLarge, bus.Paused,

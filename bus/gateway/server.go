@@ -90,7 +90,8 @@ func New(cfg Config) *Server {
 	mux.HandleFunc("/healthz", s.healthz)
 	mux.HandleFunc("/readyz", s.readyz(func(ready admin.Readiness) bool { return ready.Ready }))
 	for _, kind := range []generator.Kind{generator.SegmentKind, generator.SnowflakeKind} {
-		// Whether this generator should get such requests: it can answer with IDs, or knows no other one that can.
+		// Whether this generator should get such requests: it can answer with IDs, or knows no
+		// other one that can.
 		mux.HandleFunc("/readyz/"+kind.String(), s.readyz(func(admin.Readiness) bool { return cfg.Generator.Wanted(kind) }))
 	}
 	mux.Handle("/metrics", cfg.Metrics.handler(cfg.Generator))

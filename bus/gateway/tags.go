@@ -22,7 +22,8 @@ const (
 	maxBusiest = 20
 	// maxEnding is how many of these are there because they get no new IDs.
 	maxEnding = 10
-	// recordTimeout is how long an answer waits for records: what is in memory does not wait for a store.
+	// recordTimeout is how long an answer waits for records: what is in memory does not wait for a
+	// store.
 	recordTimeout = time.Second
 )
 
@@ -98,8 +99,8 @@ func (v *views) askPage(ctx context.Context, req admin.PageRequest) tagsView {
 	return view
 }
 
-// askBusiest answers with the tags that get no new IDs and end first, and with those that are used most. Where there
-// are few tags, the unused ones are there too.
+// askBusiest answers with the tags that get no new IDs and end first, and with those that are used
+// most. Where there are few tags, the unused ones are there too.
 func (v *views) askBusiest(ctx context.Context, _ struct{}) tagsView {
 	names := busiest(v.overview.get(ctx, struct{}{}).Nodes)
 	within, cancel := context.WithTimeout(ctx, recordTimeout)
@@ -140,9 +141,9 @@ func (v *views) record(ctx context.Context, name string) (tagView, error) {
 	return tagView{Tag: name, Unknown: true}, err
 }
 
-// busiest returns the names of the tags whose callers are refused first if nothing more is reserved, and of the tags of
-// which all generators together hand out most IDs. Generators take IDs of each other, so a tag ends when the last one
-// has none.
+// busiest returns the names of the tags whose callers are refused first if nothing more is
+// reserved, and of the tags of which all generators together hand out most IDs. Generators take IDs
+// of each other, so a tag ends when the last one has none.
 func busiest(states []admin.State) []string {
 	ending, rates := make(map[string]allocator.TagEnd), make(map[string]float64)
 	for i := range states { // by index: states are large

@@ -33,7 +33,7 @@ const (
 
 // administration is the one edge of the requests of leaf.admin:
 //
-//	start             in the callback: refuses a change that came late, and bounds how many requests are worked on
+//	start             in the callback: refuses a change that came late, and bounds those at work
 //	└── run           in a goroutine of its own, because stores take their time
 //	    ├── work      decodes; then tagAdmin, lossAdmin, workerAdmin or state do what is asked
 //	    └── passing   asks peers, if the store or the registry is away here
@@ -139,7 +139,8 @@ func (d *administration) start(e adminEndpoint, msg *nats.Msg, final bool) {
 	}
 }
 
-// end is when the work on a request must end, so that its sender gets the answer before it gives up.
+// end is when the work on a request must end, so that its sender gets the answer before it gives
+// up.
 func (d *administration) end(e adminEndpoint, header nats.Header, now time.Time) (time.Time, error) {
 	patience, err := readPatience(header.Get(wire.HeaderTimeout))
 	end := now.Add(patience - answerTime(patience))
@@ -184,8 +185,8 @@ func (d *administration) refuse(reply string, a Answer, err error) {
 	d.counts.observe(a)
 }
 
-// named returns the error of a request. One that is none of the allocator's is the store's. It names this generator if
-// the fault may be its own.
+// named returns the error of a request. One that is none of the allocator's is the store's. It
+// names this generator if the fault may be its own.
 func (d *administration) named(err error) *bus.Error {
 	e := *toError(err)
 	if e.Reason == bus.Internal {
@@ -325,8 +326,8 @@ func (g *Generator) decode(r micro.Request) {
 	g.admin.respond(r.Reply(), a, &nats.Msg{Data: wire.Encode(decoded)})
 }
 
-// addLeafService adds the service leaf: administration and state, decoding, clocks. Unlike the two services that issue
-// IDs it is always there.
+// addLeafService adds the service leaf: administration and state, decoding, clocks. Unlike the two
+// services that issue IDs it is always there.
 func (g *Generator) addLeafService() (micro.Service, error) {
 	service, err := micro.AddService(g.cfg.Conn, micro.Config{
 		Name: wire.ServiceLeaf, Version: wire.Version(), Description: "Leafbus generator: administration and state",

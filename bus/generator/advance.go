@@ -12,10 +12,11 @@ import (
 	"github.com/leafbus/leafbus/bus/audit"
 )
 
-// advance moves max_id of a tag above all that somebody knows to be in use, whatever its record says: the generators
-// that are heard, and its refill events, of which the last need not be the highest: after a restore an empty generator
-// claims low ranges. It is for what nobody running knows by itself: these raise a record that was set back. A generator
-// that made the last or the highest claim, by the record or by the events, and that is not heard may know more: then an
+// advance moves max_id of a tag above all that somebody knows to be in use, whatever its record
+// says: the generators that are heard, and its refill events, of which the last need not be the
+// highest: after a restore an empty generator claims low ranges. It is for what nobody running
+// knows by itself: these raise a record that was set back. A generator that made the last or the
+// highest claim, by the record or by the events, and that is not heard may know more: then an
 // operator must say so.
 func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin.TagAdvance, error) {
 	none := admin.TagAdvance{}
@@ -51,7 +52,8 @@ func (t *tagAdmin) advance(ctx context.Context, req admin.AdvanceRequest) (admin
 		if !errors.Is(err, allocator.ErrConflict) {
 			return admin.TagAdvance{TagRecord: changed, Was: bus.ID(s.MaxID)}, err
 		}
-		// A generator reserved a range meanwhile. Of a strict tag that could happen again and again.
+		// A generator reserved a range meanwhile. Of a strict tag that could happen again and
+		// again.
 		t.exchange.hold(s.Name)
 		if s, err = t.stored(ctx, req.Tag); err != nil {
 			return none, err

@@ -18,20 +18,22 @@ import (
 )
 
 const (
-	// degradedStart is how long NATS may catch up with its cluster after a start before that raises an alert.
+	// degradedStart is how long NATS may catch up with its cluster after a start before that raises
+	// an alert.
 	degradedStart = 10 * time.Second
-	// formTime is how long a new cluster and its first generator may take until the store is open and a worker is held.
+	// formTime is how long a new cluster and its first generator may take until the store is open
+	// and a worker is held.
 	formTime = 15 * time.Second
-	// recordsPatience is how long the records may be unavailable before that raises an alert, and passingTrouble how long
-	// what often passes may last.
+	// recordsPatience is how long the records may be unavailable before that raises an alert, and
+	// passingTrouble how long what often passes may last.
 	recordsPatience = time.Second
 	passingTrouble  = 5 * time.Second
 	// clockOff is how far the clock may differ from those of the other generators.
 	clockOff = 500 * time.Millisecond
 )
 
-// alerts sees what is wrong at this generator now, in addition to the events of other parts. The loop of Run owns it,
-// so it has no lock.
+// alerts sees what is wrong at this generator now, in addition to the events of other parts. The
+// loop of Run owns it, so it has no lock.
 type alerts struct {
 	*base
 	findings   *findings
@@ -46,7 +48,8 @@ type condition struct {
 	why      func(now time.Time) error // what is wrong; nil: nothing is. It does not block
 	patience time.Duration             // how long it must be wrong
 	start    time.Duration             // the patience until it was well once, if that is longer
-	// alert returns the body of the alert. Its end has the Episode that is the last word of kind. nil: there is none.
+	// alert returns the body of the alert. Its end has the Episode that is the last word of kind.
+	// nil: there is none.
 	alert func(err error, since time.Time) any
 
 	// Owned by note.
@@ -187,8 +190,8 @@ func (a *alerts) lookRefills(now time.Time) {
 // checksEvery is the pause between two looks of a check.
 const checksEvery = 10 * time.Second
 
-// checks look around the generator. They ask others, so they have a goroutine, run, and keep what they found. The other
-// methods are safe for concurrent use.
+// checks look around the generator. They ask others, so they have a goroutine, run, and keep what
+// they found. The other methods are safe for concurrent use.
 type checks struct {
 	looks map[string]func(context.Context) error // Config.Checks, and keysLost
 	found sync.Map                               // the errors that the last looks found, by the kind

@@ -67,7 +67,8 @@ func newAnswer(kind Kind, transport Transport, tag string) Answer {
 	return Answer{Kind: kind, Transport: transport, Tag: tag, begun: time.Now()}
 }
 
-// counts counts the answers, and reports them to the observer. Its methods are safe for concurrent use.
+// counts counts the answers, and reports them to the observer. Its methods are safe for concurrent
+// use.
 //
 //	service, administration ── served, refused, observe   the end of the account of a request
 //	queue, concealer ── overloaded
@@ -86,8 +87,8 @@ type counts struct {
 // countEvery is the least time between two counts of an overload.
 const countEvery = 100 * time.Millisecond
 
-// overloaded counts that more comes than the generator can answer: a valve was shut, requests were dropped, or a batch
-// was refused.
+// overloaded counts that more comes than the generator can answer: a valve was shut, requests were
+// dropped, or a batch was refused.
 func (c *counts) overloaded() {
 	now, last := time.Now().UnixNano(), c.overloadedAt.Load()
 	if now-last >= int64(countEvery) && c.overloadedAt.CompareAndSwap(last, now) {
@@ -104,9 +105,9 @@ func (c *counts) refusals() map[bus.Reason]int64 {
 	return found
 }
 
-// answerable reports whether a request can be answered there. A sender chooses the subject of the answer, which the
-// generator publishes with its own rights. So it publishes no answer where JetStream or a generator would take it for a
-// record or a request.
+// answerable reports whether a request can be answered there. A sender chooses the subject of the
+// answer, which the generator publishes with its own rights. So it publishes no answer where
+// JetStream or a generator would take it for a record or a request.
 func answerable(reply string) bool {
 	return reply != "" && reply[0] != '$' && (!strings.HasPrefix(reply, "leaf.") ||
 		strings.HasPrefix(reply, wire.SubjectInbox+"."))

@@ -8,27 +8,32 @@ import (
 )
 
 const (
-	// silentAfter is how long no own heartbeat may come back until this generator is away. It is less than
-	// heartbeatExpires, after which operators' changes do not wait for it.
+	// silentAfter is how long no own heartbeat may come back until this generator is away. It is
+	// less than heartbeatExpires, after which operators' changes do not wait for it.
 	silentAfter = 2 * time.Second
-	// stoodAfter is how long the process may stand still until it is away. A look comes every lookEvery.
+	// stoodAfter is how long the process may stand still until it is away. A look comes every
+	// lookEvery.
 	stoodAfter = time.Second
-	// tooOld: after being away for longer, the requests that came meanwhile get no answer. Their callers have given up.
+	// tooOld: after being away for longer, the requests that came meanwhile get no answer. Their
+	// callers have given up.
 	tooOld = 2 * time.Second
 	// gateFor is how long requests wait after a return for what the generator must learn.
 	gateFor = time.Second
-	// settles is how long after a return an operator's change may still come that was sent before it: a NATS server
-	// that stood still reads the connections of its clients in any order. It is longer than gateFor.
+	// settles is how long after a return an operator's change may still come that was sent before
+	// it: a NATS server that stood still reads the connections of its clients in any order. It is
+	// longer than gateFor.
 	settles = 2 * time.Second
-	// learnSoon and learnAgain are the pauses after a failed attempt to learn, while requests wait and afterwards.
+	// learnSoon and learnAgain are the pauses after a failed attempt to learn, while requests wait
+	// and afterwards.
 	learnSoon, learnAgain = 20 * time.Millisecond, time.Second
-	// deafAfter is how long it may be away until it reconnects, 4 s after the last heartbeat that came back.
-	// reconnectEvery is how long a connection has until heartbeats come back on it.
+	// deafAfter is how long it may be away until it reconnects, 4 s after the last heartbeat that
+	// came back. reconnectEvery is how long a connection has until heartbeats come back on it.
 	deafAfter      = 2 * time.Second
 	reconnectEvery = 10 * time.Second
 )
 
-// moment is a time by two clocks. The monotonic clock stops while a machine sleeps, so the longer time counts.
+// moment is a time by two clocks. The monotonic clock stops while a machine sleeps, so the longer
+// time counts.
 type moment struct {
 	time.Time
 	boot time.Duration // bootTime
@@ -40,11 +45,12 @@ func (m moment) since(then moment) time.Duration { return max(m.Sub(then.Time), 
 
 // contact is whether this generator can know what the others send.
 //
-//	from            when                                                          to
-//	stateHere, stateBack  2 s without an own heartbeat, or it stood still for 1 s       stateAway
-//	stateHere          a reconnect                                                   stateBack, to learn theWorker
-//	stateAway          a heartbeat comes back that was sent since                    stateBack, to learn all
-//	stateBack          all is learned, or gateFor is over                            stateHere
+//	from                  when                                               to
+//	stateHere, stateBack  2 s without an own heartbeat, or it stood still    stateAway
+//	                      for 1 s
+//	stateHere             a reconnect                                        stateBack, theWorker
+//	stateAway             a heartbeat comes back that was sent since         stateBack, to learn all
+//	stateBack             all is learned, or gateFor is over                 stateHere
 type contact int32
 
 // The states of contact.
@@ -79,11 +85,12 @@ func (l *lesson) shut(now moment) bool {
 	return l.missing && !l.since.IsZero() && now.since(l.since) < gateFor
 }
 
-// away knows whether this generator is in contact with NATS: whether its own heartbeats come back, and whether the
-// process ran. If it was away, it must learn what happened meanwhile, before it hands out IDs from memory.
+// away knows whether this generator is in contact with NATS: whether its own heartbeats come back,
+// and whether the process ran. If it was away, it must learn what happened meanwhile, before it
+// hands out IDs from memory.
 //
-// The methods are safe for concurrent use. Each looks first whether the contact was lost, because a process that stood
-// still does not notice it:
+// The methods are safe for concurrent use. Each looks first whether the contact was lost, because a
+// process that stood still does not notice it:
 //
 //	group.hear ── came         an own heartbeat
 //	heartbeats ── send
@@ -245,7 +252,8 @@ func (a *away) next(now moment) (do decision) {
 	return do
 }
 
-// staleErr says why requests go on although theRecords are not known; nil: they are known, or requests wait for them.
+// staleErr says why requests go on although theRecords are not known; nil: they are known, or
+// requests wait for them.
 func (a *away) staleErr(now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -321,7 +329,8 @@ func (a *away) isShut(g gate, now time.Time) bool {
 	return a.shutUntil(g, at(now)) != nil
 }
 
-// shutUntil returns a channel that is closed when those that wait must look again; nil: the gate is open.
+// shutUntil returns a channel that is closed when those that wait must look again; nil: the gate is
+// open.
 func (a *away) shutUntil(g gate, now moment) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -340,14 +349,15 @@ func (a *away) shutLocked(g gate, now moment) bool {
 	return isAway && g == gateNATS || a.lessons[theRecords].shut(now)
 }
 
-// drops reports whether a request over NATS that is read now may have come while this generator was away for so long
-// that its caller has given up. It gets no answer, so that it uses up no IDs.
+// drops reports whether a request over NATS that is read now may have come while this generator was
+// away for so long that its caller has given up. It gets no answer, so that it uses up no IDs.
 func (a *away) drops(now time.Time) bool {
 	a.isShut(gateNATS, now) // looks
 	return a.dropping.Load()
 }
 
-// mustReopen reports whether the services must be opened again, so that NATS passes on only new requests.
+// mustReopen reports whether the services must be opened again, so that NATS passes on only new
+// requests.
 func (a *away) mustReopen() bool { return a.dropping.Load() && contact(a.state.Load()) != stateAway }
 
 // reopened notes that they were.
@@ -368,7 +378,8 @@ func (a *away) settled(now time.Time) bool {
 	return contact(a.state.Load()) != stateAway && (a.back.IsZero() || m.since(a.back) >= settles)
 }
 
-// steadySince returns since when this generator has heard all that the others sent. ok is false while it is away.
+// steadySince returns since when this generator has heard all that the others sent. ok is false
+// while it is away.
 func (a *away) steadySince(now time.Time) (since time.Time, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

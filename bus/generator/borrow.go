@@ -17,26 +17,28 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// A generator that lacks the IDs for a request takes them from a peer, and answers the caller itself. So each request
-// has one answer: if a message between the generators is lost, the request ends in the error that it would have had,
-// and the IDs are a gap.
+// A generator that lacks the IDs for a request takes them from a peer, and answers the caller
+// itself. So each request has one answer: if a message between the generators is lost, the request
+// ends in the error that it would have had, and the IDs are a gap.
 //
 //	service.borrow      asks the peers one after the other
 //	├── mayAsk           nobody had so many a moment ago: ask no one
 //	├── lenders          the peer that lent this tag last, then others, at most maxLenders
 //	├── takeFrom         wait 0: from the memory of the peer, or "no", and whether it can refill
-//	└── takeFrom         nobody had them: the peers that can refill, or did not answer, get borrowWait
+//	└── takeFrom         nobody had them: those that can refill, or did not answer, get borrowWait
 //	allocator (strict) ── passOn ── takeFrom
 //
 // A peer that is asked (lender.heard) never asks another one.
 
 const (
-	// borrowWithin is how old a request may be when IDs for it are still asked of others. With the answer it is less
-	// than the 2 s that callers usually wait.
+	// borrowWithin is how old a request may be when IDs for it are still asked of others. With the
+	// answer it is less than the 2 s that callers usually wait.
 	borrowWithin = 1500 * time.Millisecond
-	// maxBorrowing bounds the requests of a kind for which others are asked at the same time. Each has a goroutine.
+	// maxBorrowing bounds the requests of a kind for which others are asked at the same time. Each
+	// has a goroutine.
 	maxBorrowing = 10_000
-	// maxLenders bounds the peers that are asked for one request, and lendWithin the wait for what one has in memory.
+	// maxLenders bounds the peers that are asked for one request, and lendWithin the wait for what
+	// one has in memory.
 	maxLenders = 8
 	lendWithin = 100 * time.Millisecond
 	// borrowWait bounds the wait for a peer that refills.
@@ -45,17 +47,19 @@ const (
 	askAgain = 100 * time.Millisecond
 	// borrowSlow is how long a request waits at a gate before others are asked.
 	borrowSlow = 100 * time.Millisecond
-	// A strict tag's requests are passed on to a peer that was heard within heardLately and has not failed to answer
-	// within answeredLately.
+	// A strict tag's requests are passed on to a peer that was heard within heardLately and has not
+	// failed to answer within answeredLately.
 	heardLately    = 2 * time.Second
 	answeredLately = time.Second
-	// answerWithin is the least time without an answer that counts: a request may be almost over when it asks.
+	// answerWithin is the least time without an answer that counts: a request may be almost over
+	// when it asks.
 	answerWithin = 50 * time.Millisecond
 	// maxBorrowed bounds the tags of which is known who lent them.
 	maxBorrowed = 10_000
 )
 
-// takeRequest asks one generator for IDs. They serve requests that were sent to another one. No tag: snowflakes.
+// takeRequest asks one generator for IDs. They serve requests that were sent to another one. No
+// tag: snowflakes.
 type takeRequest struct {
 	Tag          string `json:"tag,omitempty"`
 	Count        int64  `json:"count"`
@@ -63,7 +67,8 @@ type takeRequest struct {
 	Installation string `json:"installation"`
 }
 
-// borrower asks peers for IDs, and remembers what they said. Its methods are safe for concurrent use.
+// borrower asks peers for IDs, and remembers what they said. Its methods are safe for concurrent
+// use.
 type borrower struct {
 	*base
 	mu     sync.Mutex
@@ -126,7 +131,8 @@ func (b *borrower) fail(now time.Time, run string) {
 	b.failed[run] = now
 }
 
-// lacksIDs reports whether an error says that this generator has no IDs for the request, which another one may have.
+// lacksIDs reports whether an error says that this generator has no IDs for the request, which
+// another one may have.
 func lacksIDs(err error) bool {
 	return slices.Contains([]bus.Reason{
 		bus.StoreUnavailable, bus.Overloaded, bus.TimedOut, bus.Exhausted, bus.Draining,
@@ -141,11 +147,12 @@ func (s *service) mayBorrow(a Answer, n int64) bool {
 		s.group.anyPeer(now, time.Time{}, s.offers)
 }
 
-// borrow takes n IDs for a request from another generator. It may be called while the request waits for those of this
-// one.
+// borrow takes n IDs for a request from another generator. It may be called while the request waits
+// for those of this one.
 func (s *service) borrow(a Answer, n int64) (ranges []bus.Range, ok bool) {
 	tag := a.Tag
-	// Else each request would put off the next question, and under load nobody would be asked again.
+	// Else each request would put off the next question, and under load nobody would be asked
+	// again.
 	if !s.mayBorrow(a, n) {
 		return nil, false
 	}
@@ -186,8 +193,8 @@ func (s *service) borrow(a Answer, n int64) (ranges []bus.Range, ok bool) {
 	return nil, false
 }
 
-// lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they are asked. Those
-// that have just not answered come last.
+// lenders are the runs of the peers that can be asked for IDs of a tag, in the order in which they
+// are asked. Those that have just not answered come last.
 func (b *borrower) lenders(tag string, offers func(heartbeat) bool) (runs []string) {
 	now := time.Now()
 	if b.membership.installation() == "" { // it cannot know yet which peers have IDs of the same tags
@@ -215,8 +222,8 @@ func (b *borrower) lenders(tag string, offers func(heartbeat) bool) (runs []stri
 	return runs[:min(len(runs), maxLenders)]
 }
 
-// takeFrom takes n IDs from the peer of this run. With a wait the peer may refill. Without, it gives what it has in
-// memory, and refills says whether it could.
+// takeFrom takes n IDs from the peer of this run. With a wait the peer may refill. Without, it
+// gives what it has in memory, and refills says whether it could.
 func (b *borrower) takeFrom(ctx context.Context, run, tag string, n int64, wait time.Duration) (
 	ranges []bus.Range, refills bool, err error,
 ) {
@@ -242,9 +249,9 @@ func (b *borrower) takeFrom(ctx context.Context, run, tag string, n int64, wait 
 	if err != nil {
 		return nil, false, err
 	}
-	// The record of a strict tag that was seen above these IDs went backwards. Of any other tag only the max_id of an
-	// operator counts. It may have been set while the IDs were on their way, and this generator has confirmed that it
-	// hands out none below.
+	// The record of a strict tag that was seen above these IDs went backwards. Of any other tag
+	// only the max_id of an operator counts. It may have been set while the IDs were on their way,
+	// and this generator has confirmed that it hands out none below.
 	if msg.Header.Get(wire.HeaderOrder) == idspace.OrderStrict {
 		b.alloc.KnowStrict(tag)
 	} else {
@@ -271,8 +278,9 @@ func (b *borrower) takeFrom(ctx context.Context, run, tag string, n int64, wait 
 	return ranges, false, nil
 }
 
-// passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config]. One of another
-// installation has other IDs of the same tag, and one that stops would have to stay for the requests of others.
+// passOn asks the generator with this run to claim n IDs of a strict tag; see [allocator.Config].
+// One of another installation has other IDs of the same tag, and one that stops would have to stay
+// for the requests of others.
 func (b *borrower) passOn(ctx context.Context, run, tag string, n int64) (none allocator.Range, err error) {
 	now := time.Now()
 	if b.hasFailed(now, run) || !b.group.anyPeer(now, now.Add(-heardLately), func(peer heartbeat) bool {

@@ -16,22 +16,24 @@ import (
 )
 
 const (
-	// concealInline is how many IDs are concealed where requests are read. More would delay the requests after them.
+	// concealInline is how many IDs are concealed where requests are read. More would delay the
+	// requests after them.
 	concealInline = 256
-	// concealAhead bounds the IDs of batches that wait to be concealed, for each processor: what one conceals in a
-	// quarter of a second.
+	// concealAhead bounds the IDs of batches that wait to be concealed, for each processor: what
+	// one conceals in a quarter of a second.
 	concealAhead = 500_000
-	// concealWait bounds the wait of a batch. It ends so late only if the machine is busy with other work, and callers
-	// give up soon after.
+	// concealWait bounds the wait of a batch. It ends so late only if the machine is busy with
+	// other work, and callers give up soon after.
 	concealWait = time.Second
 )
 
-// concealer makes IDs of the numbers of opaque tags. These are reserved, remembered, reported and lent like the IDs of
-// any tag. Only an answer to a caller has IDs: the numbers after the tag's permutation.
+// concealer makes IDs of the numbers of opaque tags. These are reserved, remembered, reported and
+// lent like the IDs of any tag. Only an answer to a caller has IDs: the numbers after the tag's
+// permutation.
 //
-// It bounds the work on batches, which takes as long as they have IDs. That is not done where requests are read. So
-// these do not wait for it, and no [valve] would bound it. What it refuses is an overload, too. Its methods are safe
-// for concurrent use.
+// It bounds the work on batches, which takes as long as they have IDs. That is not done where
+// requests are read. So these do not wait for it, and no [valve] would bound it. What it refuses is
+// an overload, too. Its methods are safe for concurrent use.
 type concealer struct {
 	keys       Keys
 	conn       *nats.Conn
@@ -84,8 +86,8 @@ func (c *concealer) isLarge(tag string, n int64) bool {
 	return n > concealInline && c.keys.Known(tag) != nil
 }
 
-// conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is not opaque are
-// its IDs. It may change the numbers.
+// conceal returns the IDs of numbers of a tag, each as a range of one. The numbers of a tag that is
+// not opaque are its IDs. It may change the numbers.
 func (c *concealer) conceal(tag string, numbers []bus.Range) ([]bus.Range, error) {
 	p := c.keys.Known(tag)
 	if p == nil {
@@ -112,8 +114,8 @@ func (c *concealer) conceal(tag string, numbers []bus.Range) ([]bus.Range, error
 	return ids, nil
 }
 
-// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a message, or too many
-// others wait for theirs. Then no number is lost.
+// fits returns an error if the answer to a request for IDs of an opaque tag does not fit into a
+// message, or too many others wait for theirs. Then no number is lost.
 func (c *concealer) fits(tag string, req wire.Request) error {
 	p := c.keys.Known(tag)
 	if p == nil {

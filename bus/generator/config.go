@@ -12,21 +12,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Config says how a [Generator] works. All fields are needed but those that have a
-// default, NextServer, Numbers, Installation, Witness, Routes, NewInstallation, Tags, Ready and Observer.
+// Config says how a [Generator] works. All fields are needed but those that have a default,
+// NextServer, Numbers, Installation, Witness, Routes, NewInstallation, Tags, Ready and Observer.
 type Config struct {
 	// Conn is the connection to NATS. Its closed and error handlers must be set
 	// before Run, which closes it in the end.
 	Conn *nats.Conn
 	JS   jetstream.JetStream
-	// NextServer is the choice of Conn, see [nats.ReconnectToServer]; nil: the generator stays at its NATS server.
+	// NextServer is the choice of Conn, see [nats.ReconnectToServer]; nil: the generator stays at
+	// its NATS server.
 	NextServer  *NextServer
 	spreadAfter time.Duration // tests shorten it
 
-	// Records keeps the records of all tags, and Numbers max_id of those in trend order; nil: Records does.
+	// Records keeps the records of all tags, and Numbers max_id of those in trend order; nil:
+	// Records does.
 	Records allocator.Records
-	// Unwritable says why Records cannot be written; nil: as far as is known, they can. It must not block. Default:
-	// always nil.
+	// Unwritable says why Records cannot be written; nil: as far as is known, they can. It must not
+	// block. Default: always nil.
 	Unwritable func() error
 	Numbers    allocator.Numbers
 	StoreKind  string // kv, mysql
@@ -35,15 +37,17 @@ type Config struct {
 	// Join creates an installation's record it calls mayCreate; if that fails it creates none.
 	Join func(ctx context.Context, mayCreate func(context.Context) error) (Identity, error)
 	Open func(context.Context) error
-	// EndLoss ends a loss of all tags: [allocator.Records.Err] no longer matches [allocator.ErrTagsLost].
+	// EndLoss ends a loss of all tags: [allocator.Records.Err] no longer matches
+	// [allocator.ErrTagsLost].
 	EndLoss func(context.Context) error
 	// Address is where others reach the NATS server of Conn. Default: where Conn reaches it.
 	Address func() string
 	// NATSErr says why the NATS server that runs in this process does not keep its part of the
 	// installation's state; nil: it does. It must not block. Default: always nil.
 	NATSErr func() error
-	// Checks return what is wrong around the generator; nil: nothing is. They are by the kind of the finding: disk.low,
-	// replicas.few or folder.temporary. A check ends with its context. Default: there are none.
+	// Checks return what is wrong around the generator; nil: nothing is. They are by the kind of
+	// the finding: disk.low, replicas.few or folder.temporary. A check ends with its context.
+	// Default: there are none.
 	Checks map[string]func(context.Context) error
 	// OpenEvents makes sure that the stream of events exists. It is called
 	// again when the stream may have been deleted.
@@ -58,13 +62,15 @@ type Config struct {
 	Workers snowflake.Registry
 	// Installation is the one that the data folder belongs to; empty: none yet.
 	Installation string
-	// Witness is the installation that the data folder names, even if its worker may not be used; empty: none. Until
-	// the generator has joined it, its heartbeats say so, and generators that hear them create no other installation.
+	// Witness is the installation that the data folder names, even if its worker may not be used;
+	// empty: none. Until the generator has joined it, its heartbeats say so, and generators that
+	// hear them create no other installation.
 	Witness string
-	// Routes returns the ID of the NATS server at each route of the one in this process, by host and port. The ID is
-	// empty if no server answers. nil: there are no routes.
+	// Routes returns the ID of the NATS server at each route of the one in this process, by host
+	// and port. The ID is empty if no server answers. nil: there are no routes.
 	Routes func(context.Context) map[string]string
-	// NewInstallation allows a new installation beside witnesses, and while no generator is heard from a route.
+	// NewInstallation allows a new installation beside witnesses, and while no generator is heard
+	// from a route.
 	NewInstallation bool
 
 	Index     *allocator.Index
@@ -88,8 +94,8 @@ type Config struct {
 
 	// Keys are those of opaque tags.
 	Keys Keys
-	// Describe is the program's configuration without secrets, for the event of a start. Its http is the address in the
-	// state.
+	// Describe is the program's configuration without secrets, for the event of a start. Its http
+	// is the address in the state.
 	Describe map[string]string
 
 	// Ready is called once, when the generator begins to answer requests.

@@ -11,8 +11,9 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// discovery answers PING, INFO and STATS for a service, as package micro does for its own. A service of micro drains
-// when it ends, and cannot leave its queue group for a moment. It lasts from an entry into the queue group to the exit.
+// discovery answers PING, INFO and STATS for a service, as package micro does for its own. A
+// service of micro drains when it ends, and cannot leave its queue group for a moment. It lasts
+// from an entry into the queue group to the exit.
 type discovery struct {
 	identity    micro.ServiceIdentity
 	description string

@@ -1,5 +1,6 @@
-// Package generator is the service: it answers requests for IDs on one connection to NATS, exchanges
-// heartbeats and reservations with the other generators, publishes events and answers operators.
+// Package generator is the service: it answers requests for IDs on one connection to NATS,
+// exchanges heartbeats and reservations with the other generators, publishes events and answers
+// operators.
 //
 // The way of a request for segment IDs, in [Generator]:
 //

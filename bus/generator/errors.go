@@ -26,7 +26,8 @@ var codes = map[bus.Reason]int{
 	bus.ClockBackwards: 503, bus.NoWorkerID: 503, bus.Draining: 503, bus.TimedOut: 504, bus.Exhausted: 507,
 }
 
-// reasons has the reasons of the errors of the packages below. The first that an error matches counts.
+// reasons has the reasons of the errors of the packages below. The first that an error matches
+// counts.
 var reasons = []struct {
 	err    error
 	reason bus.Reason
@@ -94,8 +95,9 @@ func toError(err error) *bus.Error {
 	return e
 }
 
-// public returns e, which was made of err, as callers may read it. The causes of these reasons name hosts, databases,
-// users and folders: operators find them in the log, in the alerts, in the readiness and with `leaf doctor`.
+// public returns e, which was made of err, as callers may read it. The causes of these reasons name
+// hosts, databases, users and folders: operators find them in the log, in the alerts, in the
+// readiness and with `leaf doctor`.
 func public(log *slog.Logger, e *bus.Error, err error) *bus.Error {
 	if errors.Is(err, allocator.ErrDamaged) || errors.Is(err, errStarting) { // they name none
 		return e

@@ -10,7 +10,8 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// allocatorEvent returns the kind, the key and the body of an event of the allocator. store is the kind of store.
+// allocatorEvent returns the kind, the key and the body of an event of the allocator. store is the
+// kind of store.
 func allocatorEvent(node, store string, e allocator.Event) (kind, key string, body any) {
 	switch e := e.(type) {
 	case allocator.Refilled:

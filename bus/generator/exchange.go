@@ -25,8 +25,8 @@ const (
 	maxAsking = 16
 	// confirmAgain is the pause until peers are asked again.
 	confirmAgain = 250 * time.Millisecond
-	// maxHold is how long claims are kept back for one change by an operator: a few times the way to a far JetStream
-	// and back.
+	// maxHold is how long claims are kept back for one change by an operator: a few times the way
+	// to a far JetStream and back.
 	maxHold = time.Second
 )
 
@@ -34,7 +34,7 @@ const (
 //
 //	push, hold ─────► heardPush     reconciles the record, and answers what is in force then
 //	confirm, askKnown
-//	└── poll ───────► heardPush     until each peer that is heard has answered; the second only asks what is known
+//	└── poll ───────► heardPush     until each peer that is heard has answered; askKnown only asks
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type exchange struct {
@@ -42,21 +42,23 @@ type exchange struct {
 	asking chan struct{} // has maxAsking slots
 }
 
-// pushed is the message about a record that was written: the second way beside the watch, and a faster one. With tags
-// in JetStream it is the only sign, beside a generator's own marks, that JetStream was restored.
+// pushed is the message about a record that was written: the second way beside the watch, and a
+// faster one. With tags in JetStream it is the only sign, beside a generator's own marks, that
+// JetStream was restored.
 type pushed struct {
 	Record       allocator.Tag `json:"record"`
 	Revision     uint64        `json:"revision,string,omitempty"` // 0: only the last range of the record counts
 	Run          string        `json:"run"`                       // of the sender
 	Installation string        `json:"installation,omitempty"`    // that the sender is part of
-	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could lose to them again
-	// and again. Below 0: they go on. Then the record has only a name.
+	// Hold is for how many ms the claims of a strict tag are kept back: an operator's write could
+	// lose to them again and again. Below 0: they go on. Then the record has only a name.
 	Hold int64 `json:"hold_ms,omitempty"`
 	// Asks: the record has only a name. The sender asks what others know of it.
 	Asks bool `json:"asks,omitempty"`
 }
 
-// known is the answer to a push that wants one: what the generator has in force then, and knows of the tag.
+// known is the answer to a push that wants one: what the generator has in force then, and knows of
+// the tag.
 type known struct {
 	Run string `json:"run"`
 	allocator.Known
@@ -65,8 +67,8 @@ type known struct {
 // push sends a record to the other generators.
 func (x *exchange) push(s allocator.Stored) { x.send(pushed{Record: s.Tag, Revision: s.Revision}, "") }
 
-// hold makes all generators keep back the claims of a tag, if it is strict, until the record is pushed or release is
-// called, but no longer than maxHold.
+// hold makes all generators keep back the claims of a tag, if it is strict, until the record is
+// pushed or release is called, but no longer than maxHold.
 func (x *exchange) hold(tag string) (release func()) {
 	set := func(ms int64) {
 		x.alloc.Hold(tag, time.Duration(ms)*time.Millisecond)
@@ -117,9 +119,9 @@ func (x *exchange) answer(reply string, k allocator.Known) {
 	}
 }
 
-// confirm pushes an operator's change until every generator that is present has it in force. From then on none hands
-// out an ID below its floor. If one had newer rules, those of the change are written again, above them. unheard are
-// the nodes of lost generators, which were not asked.
+// confirm pushes an operator's change until every generator that is present has it in force. From
+// then on none hands out an ID below its floor. If one had newer rules, those of the change are
+// written again, above them. unheard are the nodes of lost generators, which were not asked.
 func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocator.Stored, unheard []string, err error) {
 	x.alloc.Hold(s.Name, 0)
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
@@ -142,9 +144,9 @@ func (x *exchange) confirm(ctx context.Context, s allocator.Stored) (is allocato
 	return s, unheard, err
 }
 
-// askKnown asks all generators that are heard what they know of a tag that has no record. A new record must begin
-// above. If one does not answer, that is logged. It is an error while all records are lost, because then that one may
-// know what nobody else does.
+// askKnown asks all generators that are heard what they know of a tag that has no record. A new
+// record must begin above. If one does not answer, that is logged. It is an error while all records
+// are lost, because then that one may know what nobody else does.
 func (x *exchange) askKnown(ctx context.Context, tag string) (k allocator.Known, err error) {
 	if err := x.heartbeats.hearPeers(ctx); err != nil {
 		return k, err
@@ -181,9 +183,9 @@ func (x *exchange) askKnown(ctx context.Context, tag string) (k allocator.Known,
 	return k, nil
 }
 
-// poll sends a message to the peers, again and again, until each that is heard has given an answer that counts, or ctx
-// is done: then silent are the nodes of the others. take returns whose answer counts; again: all must answer what is
-// sent next. unheard are the nodes of lost peers.
+// poll sends a message to the peers, again and again, until each that is heard has given an answer
+// that counts, or ctx is done: then silent are the nodes of the others. take returns whose answer
+// counts; again: all must answer what is sent next. unheard are the nodes of lost peers.
 func (x *exchange) poll(
 	ctx context.Context, send func(inbox string), take func(data []byte) (run string, again bool, err error),
 ) (silent, unheard []string, err error) {
@@ -231,8 +233,8 @@ func (x *exchange) poll(
 	return silent, unheard, err
 }
 
-// leads reports whether this generator compares the database with the records: the one with the lowest run does, of
-// those for which the last comparison was a success.
+// leads reports whether this generator compares the database with the records: the one with the
+// lowest run does, of those for which the last comparison was a success.
 func (x *exchange) leads() bool {
 	return !x.group.anyPeer(time.Now(), time.Time{}, func(b heartbeat) bool { return b.Polls && b.ID < x.group.self })
 }

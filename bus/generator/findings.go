@@ -26,8 +26,9 @@ const (
 	maxFindings, maxKeys = 12, 3
 )
 
-// findings are what this generator knows to be wrong, in episodes. Each alert is published here: it begins an episode,
-// and the event of its end ends that. What is wrong at this generator without an event is looked at by alerts.
+// findings are what this generator knows to be wrong, in episodes. Each alert is published here: it
+// begins an episode, and the event of its end ends that. What is wrong at this generator without an
+// event is looked at by alerts.
 //
 //	publish      an event of any part, which may begin or end an episode
 //	begin, end   what alerts sees
@@ -109,8 +110,8 @@ func (f *findings) keep(kind string, lasts func(key string) bool) {
 	}
 }
 
-// list returns what is wrong, the worst first. lasts is after how many seconds the first failing tag has no IDs. count
-// is how many generators are lost, and lost are the latest of them.
+// list returns what is wrong, the worst first. lasts is after how many seconds the first failing
+// tag has no IDs. count is how many generators are lost, and lost are the latest of them.
 func (f *findings) list(lasts float64, count int, lost []admin.LostNode) []admin.Finding {
 	found := []admin.Finding{}
 	for kind, of := range f.causes() {
@@ -141,8 +142,8 @@ func (f *findings) hasLocked(kind, key string) bool {
 	return ok
 }
 
-// causeLocked returns the kind of the finding that an episode belongs to: a store that is away makes the refills of
-// many tags fail, and starves those that run out of IDs.
+// causeLocked returns the kind of the finding that an episode belongs to: a store that is away
+// makes the refills of many tags fail, and starves those that run out of IDs.
 func (f *findings) causeLocked(at about) string {
 	if at.kind != failedKind && (at.kind != starvedKind || !f.hasLocked(failedKind, at.key)) {
 		return at.kind
@@ -268,9 +269,9 @@ func text3339(ms int64) string { return utc(ms).Format(time.RFC3339) }
 
 func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// newFinding makes one finding of the episodes of one cause. The first one of the cause's own kind says what is wrong.
-// The keys are the tags, workers or nodes that they are about, not this generator itself. lasts is after how many
-// seconds the first failing tag has no IDs.
+// newFinding makes one finding of the episodes of one cause. The first one of the cause's own kind
+// says what is wrong. The keys are the tags, workers or nodes that they are about, not this
+// generator itself. lasts is after how many seconds the first failing tag has no IDs.
 func newFinding(kind string, of []episode, node string, lasts float64) admin.Finding {
 	first := slices.MinFunc(of, func(x, y episode) int {
 		switch {

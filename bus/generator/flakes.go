@@ -48,8 +48,8 @@ func newFlakes(b *base, findings *findings) *flakes {
 	return f
 }
 
-// run issues snowflakes until the context is done, and ends the generator if their start is refused. It waits for the
-// installation only if the data folder does not name it.
+// run issues snowflakes until the context is done, and ends the generator if their start is
+// refused. It waits for the installation only if the data folder does not name it.
 func (f *flakes) run(ctx context.Context) {
 	installation := f.cfg.Installation
 	if installation == "" {
@@ -114,8 +114,8 @@ func (f *flakes) answerClock(r micro.Request) {
 	}
 }
 
-// peerClocks asks the other generators for their clocks, and returns by how many ms each is ahead of
-// this machine's clock. It takes half of the round trip for the way of an answer.
+// peerClocks asks the other generators for their clocks, and returns by how many ms each is ahead
+// of this machine's clock. It takes half of the round trip for the way of an answer.
 func (f *flakes) peerClocks(ctx context.Context) []int64 {
 	ctx, cancel := context.WithTimeout(ctx, wire.DefaultTimeout)
 	defer cancel()

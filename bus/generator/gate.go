@@ -52,8 +52,8 @@ func (s *service) shut(a Answer) (g gate, ok bool) {
 	return g, idspace.CheckTag(a.Tag) == nil && s.alloc.Order(a.Tag) != allocator.Strict
 }
 
-// begin answers a request. If a gate is shut it waits first: with at most MaxWaiting others, in a goroutine of its own.
-// It returns the error of its answer.
+// begin answers a request. If a gate is shut it waits first: with at most MaxWaiting others, in a
+// goroutine of its own. It returns the error of its answer.
 func (s *service) begin(c call) *bus.Error {
 	g, ok := s.shut(c.Answer)
 	if !ok {
@@ -71,7 +71,8 @@ func (s *service) begin(c call) *bus.Error {
 	return nil
 }
 
-// hold answers a request when its gate opens. It asks others if that takes long, and waits for at most gateFor.
+// hold answers a request when its gate opens. It asks others if that takes long, and waits for at
+// most gateFor.
 func (s *service) hold(c call, g gate) {
 	defer s.held.Add(-1)
 	err := s.await(c.ctx, g, borrowSlow)

@@ -19,14 +19,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Generator answers requests for IDs on one connection. It makes its parts, starts and stops them, and enters the queue
-// groups; each part is a type with a comment of its own. All that it starts has ended when Run returns:
+// Generator answers requests for IDs on one connection. It makes its parts, starts and stops them,
+// and enters the queue groups; each part is a type with a comment of its own. All that it starts
+// has ended when Run returns:
 //
 //	Run
 //	├── outbox.Run        publishes events on the stream
 //	├── lostAlerts.run    publishes which peers are lost
 //	├── checks.run        looks around the generator: disk, replicas, keys of opaque tags
-//	├── learner.run       brings the records up to date after the generator was away, and verifies its worker
+//	├── learner.run       after it was away: brings the records up to date, verifies the worker
 //	├── queue.run         reads the requests of a service; there are two
 //	├── preparation.run   prepares (installation, store, tags; retried until
 //	│                     done), and runs the allocator (follows the tags; refills; loads ahead)
@@ -140,7 +141,8 @@ func (g *Generator) forPeers(borrower *borrower) {
 	g.handover = &handover{g.base, borrower, g.segments.offers}
 }
 
-// forOperators makes what operators ask, and what they change. It returns the part that creates tags.
+// forOperators makes what operators ask, and what they change. It returns the part that creates
+// tags.
 func (g *Generator) forOperators(counts *counts, embedded bool) (tags *tagAdmin) {
 	passing := &passing{g.base}
 	tags = &tagAdmin{g.base, g.exchange, passing, g.findings}
@@ -173,7 +175,8 @@ func (g *Generator) Take(ctx context.Context, tag string, n int64) ([]bus.Range,
 	return g.segments.take(ctx, tag, n)
 }
 
-// Order returns the order of a tag whose IDs this generator has handed out; of other tags it may not know it.
+// Order returns the order of a tag whose IDs this generator has handed out; of other tags it may
+// not know it.
 func (g *Generator) Order(tag string) allocator.Order { return g.alloc.Order(tag) }
 
 // Snowflakes returns n snowflakes as leaf.snowflake does. Otherwise it is like Take.

@@ -41,10 +41,11 @@ type heartbeat struct {
 	// Worker is the one that it holds, Lost are those that it lost within claimExpires.
 	Worker *int64  `json:"worker,omitempty"`
 	Lost   []int64 `json:"lost,omitempty"`
-	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no worker.
+	// ReservedUntil is the end of its worker's reservation, Unix ms by its clock; 0: it has no
+	// worker.
 	ReservedUntil int64 `json:"reserved_until_ms,omitempty"`
-	// Forgotten is a lost node that is gone for good: an operator has just said so through this generator, or a peer
-	// reports it as lost that did not hear so.
+	// Forgotten is a lost node that is gone for good: an operator has just said so through this
+	// generator, or a peer reports it as lost that did not hear so.
 	Forgotten string     `json:"forgotten,omitempty"`
 	Asks      bool       `json:"asks,omitempty"`       // all that hear it answer with a heartbeat
 	Gone      bool       `json:"gone,omitempty"`       // this is the last heartbeat
@@ -56,8 +57,8 @@ type heartbeat struct {
 	Identity
 }
 
-// group knows the peers: the other generators that were heard. Its methods take the time and are safe for concurrent
-// use. They lock away, which never locks the group.
+// group knows the peers: the other generators that were heard. Its methods take the time and are
+// safe for concurrent use. They lock away, which never locks the group.
 //
 //	heartbeats.heard ── hear, learn             what a peer reports of itself, and of lost nodes
 //	members, present, heard, anyPeer, count     who runs, and what they say of themselves
@@ -66,8 +67,8 @@ type heartbeat struct {
 type group struct {
 	self string // ID of this run
 	away *away  // whether the own heartbeats come back
-	// look holds one when the loop of the generator must not wait for its next look: what this generator or a peer can
-	// serve has changed.
+	// look holds one when the loop of the generator must not wait for its next look: what this
+	// generator or a peer can serve has changed.
 	look chan struct{}
 
 	mu           sync.Mutex
@@ -77,8 +78,9 @@ type group struct {
 	ownClaims    map[int64]time.Time // workers that this generator has lost, and until when it claims them
 }
 
-// peer is a run of another generator. It is here, or it is silent, or it is gone: it reported its end, another run of
-// its node was heard since, an operator forgot it, or it is of another installation.
+// peer is a run of another generator. It is here, or it is silent, or it is gone: it reported its
+// end, another run of its node was heard since, an operator forgot it, or it is of another
+// installation.
 type peer struct {
 	heartbeat // the last one
 	heard     time.Time
@@ -110,7 +112,8 @@ func (g *group) join(installation string) {
 	}
 }
 
-// isRivalLocked reports whether the sender of a heartbeat is known to be of another installation, or will be.
+// isRivalLocked reports whether the sender of a heartbeat is known to be of another installation,
+// or will be.
 func (g *group) isRivalLocked(b heartbeat) bool {
 	theirs := cmp.Or(b.Installation, b.Witness)
 	return g.installation != "" && theirs != "" && theirs != g.installation
@@ -149,8 +152,8 @@ func (g *group) hear(now time.Time, clock int64, data []byte) (b heartbeat, isNe
 	return b, isNew
 }
 
-// members returns the peers' last heartbeats and the nodes of the silent ones at one moment, so that no peer is missing
-// in both. Both are in the order of nodes. A silent one counts for an hour.
+// members returns the peers' last heartbeats and the nodes of the silent ones at one moment, so
+// that no peer is missing in both. Both are in the order of nodes. A silent one counts for an hour.
 func (g *group) members(now time.Time) (here []heartbeat, silent []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -170,7 +173,8 @@ func (g *group) members(now time.Time) (here []heartbeat, silent []string) {
 	return here, silent
 }
 
-// unheard returns those of some nodes from which no peer is here, in order, but not those in without.
+// unheard returns those of some nodes from which no peer is here, in order, but not those in
+// without.
 func (g *group) unheard(without []string, nodes ...string) []string {
 	for _, b := range g.present(time.Now()) {
 		without = append(without, b.Node)
@@ -237,8 +241,8 @@ func (g *group) held(now time.Time, worker int64) bool {
 	return g.anyPeer(now, time.Time{}, func(b heartbeat) bool { return b.Worker != nil && *b.Worker == worker })
 }
 
-// claimed reports whether a peer holds the worker, held it within claimExpires, or has just lost it. One that reports
-// its end has released its worker.
+// claimed reports whether a peer holds the worker, held it within claimExpires, or has just lost
+// it. One that reports its end has released its worker.
 func (g *group) claimed(now time.Time, worker int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

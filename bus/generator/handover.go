@@ -17,17 +17,18 @@ import (
 // A generator that stops hands its unused IDs over to its peers, so that they are no gap.
 //
 //	Generator.stop
-//	└── handover.run      for some tags at a time, after their IDs have left memory: asks the peers that can serve,
-//	    └── give.<run>    until each tag is taken by one (heardGive)
+//	└── handover.run      for some tags at a time, after their IDs have left memory: asks the peers
+//	    └── give.<run>    that can serve, until each tag is taken by one (heardGive)
 //
-// A peer says which tags it takes. If its answer is lost, their IDs are a gap. They are never sent again.
+// A peer says which tags it takes. If its answer is lost, their IDs are a gap. They are never sent
+// again.
 
 const (
 	// handOverWithin bounds the hand-over, and giveWithin the wait for one answer.
 	handOverWithin = time.Second
 	giveWithin     = 500 * time.Millisecond
-	// mostHandedOver bounds the tags of a message, and giftSize is the most that one of them takes, in bytes: its name,
-	// and eight ranges.
+	// mostHandedOver bounds the tags of a message, and giftSize is the most that one of them takes,
+	// in bytes: its name, and eight ranges.
 	mostHandedOver = 256
 	giftSize       = 1200
 )
@@ -38,22 +39,23 @@ type giveRequest struct {
 	Gifts        []allocator.Gift `json:"gifts"`
 }
 
-// giveReply is how many IDs of them are in memory now, and for which tags there was room. The others' were not taken.
+// giveReply is how many IDs of them are in memory now, and for which tags there was room. The
+// others' were not taken.
 type giveReply struct {
 	IDs  int64    `json:"ids"`
 	Tags []string `json:"tags"`
 }
 
-// handover hands IDs over at a stop, and takes over those of peers. Its methods are safe for concurrent use. It has no
-// lock, because it remembers nothing.
+// handover hands IDs over at a stop, and takes over those of peers. Its methods are safe for
+// concurrent use. It has no lock, because it remembers nothing.
 type handover struct {
 	*base
 	borrower *borrower // knows the peers that can serve
 	offers   func(heartbeat) bool
 }
 
-// receives reports whether this generator takes IDs over: it serves, is of the same installation, and knows what
-// operators have set.
+// receives reports whether this generator takes IDs over: it serves, is of the same installation,
+// and knows what operators have set.
 func (h *handover) receives(installation string) bool {
 	return h.phase.serving.Load() && !h.phase.draining.Load() && installation == h.membership.installation() &&
 		!h.link.away.isShut(gateNATS, time.Now())
@@ -77,7 +79,8 @@ func (h *handover) heardGive(msg *nats.Msg) {
 	})
 }
 
-// run hands the unused IDs over to the peers. Until it has ended, this generator knows what operators set.
+// run hands the unused IDs over to the peers. Until it has ended, this generator knows what
+// operators set.
 func (h *handover) run(ctx context.Context) {
 	own := h.membership.installation()
 	if own == "" || !h.cfg.Conn.IsConnected() || h.link.away.isShut(gateNATS, time.Now()) {

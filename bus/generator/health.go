@@ -8,12 +8,13 @@ import (
 const (
 	// leaveAfter is how long a service must be unable to answer until it leaves its queue group.
 	leaveAfter = 100 * time.Millisecond
-	// returnAfter is how long it must then be able to answer until it returns. Otherwise a slow disk makes it come and
-	// go each second, and each time requests wait.
+	// returnAfter is how long it must then be able to answer until it returns. Otherwise a slow
+	// disk makes it come and go each second, and each time requests wait.
 	returnAfter = 5 * time.Second
 )
 
-// health decides whether a service should be in its queue group while a peer can serve. It belongs to Generator.Run.
+// health decides whether a service should be in its queue group while a peer can serve. It belongs
+// to Generator.Run.
 type health struct {
 	able  bool      // it can answer with IDs
 	since time.Time // when able last changed
@@ -29,8 +30,8 @@ func (h *health) note(now time.Time, able bool) (changed bool) {
 	return true
 }
 
-// bad reports whether the service should leave its queue group, or stay out, if a peer has reported later than since
-// that it can serve.
+// bad reports whether the service should leave its queue group, or stay out, if a peer has reported
+// later than since that it can serve.
 func (h *health) bad(now time.Time) (since time.Time, bad bool) {
 	lasts := now.Sub(h.since)
 	if h.left {

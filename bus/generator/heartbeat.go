@@ -37,8 +37,8 @@ type heartbeats struct {
 	gone    bool       // the last one was sent
 }
 
-// send sends b, completed by the state of this generator, and returns its number. After the last one it sends nothing:
-// the peers would take this generator for lost.
+// send sends b, completed by the state of this generator, and returns its number. After the last
+// one it sends nothing: the peers would take this generator for lost.
 func (h *heartbeats) send(b heartbeat) (number uint64) {
 	h.sending.Lock()
 	defer h.sending.Unlock()
@@ -79,8 +79,8 @@ func (h *heartbeats) send(b heartbeat) (number uint64) {
 // now sends a heartbeat.
 func (h *heartbeats) now() { h.send(heartbeat{}) }
 
-// run sends a heartbeat each second, and when the state has changed, until the context is done. It goes on through a
-// stop: until a generator has ended, its peers must not count it as lost.
+// run sends a heartbeat each second, and when the state has changed, until the context is done. It
+// goes on through a stop: until a generator has ended, its peers must not count it as lost.
 func (h *heartbeats) run(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatEvery)
 	defer ticker.Stop()
@@ -107,8 +107,8 @@ func (h *heartbeats) announce() error {
 	return nil
 }
 
-// heard notes a heartbeat. It answers with one if it is asked, and if the peer may not have heard this generator yet,
-// so that the peer need not wait a second for it.
+// heard notes a heartbeat. It answers with one if it is asked, and if the peer may not have heard
+// this generator yet, so that the peer need not wait a second for it.
 func (h *heartbeats) heard(msg *nats.Msg) {
 	now := time.Now()
 	b, isNew := h.group.hear(now, h.cfg.Snowflake.Clock().Wall, msg.Data)
@@ -136,8 +136,9 @@ func (h *heartbeats) heard(msg *nats.Msg) {
 	}
 }
 
-// hearPeers waits until each peer that runs has sent a heartbeat. After its start, and after it was cut off, this
-// generator knows only those whose heartbeats have come since, so it asks all for one.
+// hearPeers waits until each peer that runs has sent a heartbeat. After its start, and after it was
+// cut off, this generator knows only those whose heartbeats have come since, so it asks all for
+// one.
 func (h *heartbeats) hearPeers(ctx context.Context) error {
 	since := h.link.heardFor(time.Now())
 	if since >= heartbeatExpires || time.Since(time.Unix(0, h.heardAll.Load())) < since {

@@ -60,8 +60,8 @@ func (i Identity) yieldsTo(other Identity) bool {
 	return i.Created.After(other.Created)
 }
 
-// openEvents makes sure that the stream of events exists. Before the installation is joined it makes none: an empty one
-// would be in the way of a restore.
+// openEvents makes sure that the stream of events exists. Before the installation is joined it
+// makes none: an empty one would be in the way of a restore.
 func (m *membership) openEvents(ctx context.Context) error {
 	if m.identity.Load() == nil {
 		return nil
@@ -69,12 +69,13 @@ func (m *membership) openEvents(ctx context.Context) error {
 	return m.cfg.OpenEvents(ctx)
 }
 
-// mayCreate returns an error if there may be an installation already. Then a new record would begin a second one at 1.
+// mayCreate returns an error if there may be an installation already. Then a new record would begin
+// a second one at 1.
 //
-//   - Another generator runs as part of an installation. Its record is lost, for example because the disks of a
-//     cluster's servers were replaced before the new disks had a copy of it.
-//   - Another generator is a witness: its data folder names an installation. For example, a single server became a
-//     cluster, which begins with an empty JetStream.
+//   - Another generator runs as part of an installation. Its record is lost, for example because
+//     the disks of a cluster's servers were replaced before the new disks had a copy of it.
+//   - Another generator is a witness: its data folder names an installation. For example, a single
+//     server became a cluster, which begins with an empty JetStream.
 //   - No generator is heard from one of the routes: it may be such a witness.
 func (m *membership) mayCreate(ctx context.Context) error {
 	if err := m.heartbeats.hearPeers(ctx); err != nil {
@@ -120,7 +121,8 @@ func (m *membership) mayCreate(ctx context.Context) error {
 	return missingRoutes(routes, heard)
 }
 
-// missingRoutes names the routes from which no generator is heard. routes has the ID of the NATS server at each.
+// missingRoutes names the routes from which no generator is heard. routes has the ID of the NATS
+// server at each.
 func missingRoutes(routes map[string]string, heard map[string]bool) error {
 	var missing []string
 	for _, address := range slices.Sorted(maps.Keys(routes)) {

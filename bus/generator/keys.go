@@ -15,13 +15,15 @@ const keysLost = "keys.lost"
 
 // Keys are the permutations of opaque tags.
 type Keys interface {
-	// Known returns the permutation of a tag, if it is opaque and Load or Permutation has succeeded for it; else nil.
-	// No numbers of an opaque tag are in memory before.
+	// Known returns the permutation of a tag, if it is opaque and Load or Permutation has succeeded
+	// for it; else nil. No numbers of an opaque tag are in memory before.
 	Known(tag string) *opaque.Permutation
-	// Permutation is that of an opaque tag, of a deleted one too, by its record. Its errors are those of Load.
+	// Permutation is that of an opaque tag, of a deleted one too, by its record. Its errors are
+	// those of Load.
 	Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error)
-	// Check looks whether all generators still have the same secret, and puts a lost one back. t is the record of an
-	// opaque tag. An error that matches [allocator.ErrDamaged] says what an operator must do.
+	// Check looks whether all generators still have the same secret, and puts a lost one back. t is
+	// the record of an opaque tag. An error that matches [allocator.ErrDamaged] says what an
+	// operator must do.
 	Check(ctx context.Context, t allocator.Tag) error
 	allocator.Keys
 }
@@ -52,8 +54,9 @@ func (k peerKeys) Make(
 	})
 }
 
-// look says what is wrong with the keys; nil: nothing is. What the last look found stays while JetStream does not say.
-// So the keys are in memory before JetStream is away, and a loss is found, and repaired, while a generator has them.
+// look says what is wrong with the keys; nil: nothing is. What the last look found stays while
+// JetStream does not say. So the keys are in memory before JetStream is away, and a loss is found,
+// and repaired, while a generator has them.
 func (k peerKeys) look(ctx context.Context, last error) error {
 	tag := k.exchange.cfg.Index.Opaque()
 	if tag == "" {

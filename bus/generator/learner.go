@@ -7,7 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// learnPatience is how long the store may take when no request waits: it may have a million tags, and be far away.
+// learnPatience is how long the store may take when no request waits: it may have a million tags,
+// and be far away.
 const learnPatience = 30 * time.Second
 
 // learner looks whether this generator is away, and learns what happened meanwhile:
@@ -42,7 +43,8 @@ func (l *learner) run(ctx context.Context, connected <-chan nats.Status) {
 			l.link.tasks.start(l.link.look)
 		case <-a.work:
 		}
-		// A link between NATS servers may be cut. The own heartbeats go on, and changes may be missed.
+		// A link between NATS servers may be cut. The own heartbeats go on, and changes may be
+		// missed.
 		silent := l.group.allSilent(time.Now())
 		if silent && !parted {
 			a.relearn(theRecords)
@@ -86,8 +88,9 @@ func (l *learner) reconnect() {
 	}
 }
 
-// records brings all records up to date, and so drops the IDs in memory below the max_id that operators have set. The
-// heartbeat that ended the absence announced this generator, so changes have waited for it since.
+// records brings all records up to date, and so drops the IDs in memory below the max_id that
+// operators have set. The heartbeat that ended the absence announced this generator, so changes
+// have waited for it since.
 func (l *learner) records(ctx context.Context) error {
 	if !l.phase.opened.Load() { // nothing is in memory
 		return nil

@@ -29,8 +29,8 @@ type lender struct {
 	requests             *tasks
 }
 
-// heard takes IDs for another generator. Without a wait only those in memory count, and the answer says at once
-// whether this generator can refill.
+// heard takes IDs for another generator. Without a wait only those in memory count, and the answer
+// says at once whether this generator can refill.
 func (l *lender) heard(msg *nats.Msg) {
 	var req takeRequest
 	if err := json.Unmarshal(msg.Data, &req); err != nil || msg.Reply == "" {
@@ -53,8 +53,8 @@ func (l *lender) heard(msg *nats.Msg) {
 	}
 }
 
-// lend takes IDs. If it may, it waits for them, at a gate too. Before this generator serves, it does not hear its
-// peers. In another installation the tag has other IDs.
+// lend takes IDs. If it may, it waits for them, at a gate too. Before this generator serves, it
+// does not hear its peers. In another installation the tag has other IDs.
 func (l *lender) lend(s *service, req takeRequest) (ranges []bus.Range, err error) {
 	if !l.phase.serving.Load() || req.Installation != l.membership.installation() {
 		return nil, allocator.ErrClosed
@@ -78,7 +78,8 @@ func (l *lender) lend(s *service, req takeRequest) (ranges []bus.Range, err erro
 	return ranges, err
 }
 
-// take is what [service.request] is for callers. It never passes a request for a strict tag on again.
+// take is what [service.request] is for callers. It never passes a request for a strict tag on
+// again.
 func (l *lender) take(s *service, req takeRequest) ([]bus.Range, *allocator.Later, error) {
 	if req.Tag != "" && req.WaitMS <= 0 {
 		if left, _ := l.alloc.Has(req.Tag); left < max(req.Count, 1) {

@@ -18,15 +18,17 @@ type link struct {
 	tasks *tasks
 }
 
-// reconnects is the number of reconnects so far. nats.go counts a reconnect before a message can arrive on the new
-// connection. Its channels and callbacks report the reconnect only later. It may wait for the connection's lock.
+// reconnects is the number of reconnects so far. nats.go counts a reconnect before a message can
+// arrive on the new connection. Its channels and callbacks report the reconnect only later. It may
+// wait for the connection's lock.
 func (l *link) reconnects() uint64 { return l.conn.Stats().Reconnects }
 
 // look notes a reconnect.
 func (l *link) look() { l.away.reconnected(at(time.Now()), l.reconnects()) }
 
-// reconnect makes nats.go connect again, to another server of its list if there is one. It does not wait for that, nor
-// for the connection's lock, which nats.go holds while it dials, and while a write to the server hangs.
+// reconnect makes nats.go connect again, to another server of its list if there is one. It does not
+// wait for that, nor for the connection's lock, which nats.go holds while it dials, and while a
+// write to the server hangs.
 func (l *link) reconnect() {
 	l.tasks.start(func() {
 		if err := l.conn.ForceReconnect(); err != nil {

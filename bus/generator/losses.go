@@ -21,15 +21,16 @@ import (
 // mostSilent is how many generators an error names.
 const mostSilent = 20
 
-// lossAdmin compares the records with what generators and events know, for operators who lost some. Its methods are
-// safe for concurrent use. It has no lock, because it remembers nothing.
+// lossAdmin compares the records with what generators and events know, for operators who lost some.
+// Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type lossAdmin struct {
 	*base
 	exchange *exchange
 	workers  *workerAdmin
 }
 
-// known says how far this generator knows tags to be in use, whatever the store says. A page has as many names as fit.
+// known says how far this generator knows tags to be in use, whatever the store says. A page has as
+// many names as fit.
 func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.KnownPage, error) {
 	page := admin.KnownPage{Node: l.cfg.Node, Tags: []admin.KnownTag{}}
 	// A generator that waits for JetStream has not joined yet, and its data folder says which one.
@@ -56,7 +57,8 @@ func (l *lossAdmin) known(_ context.Context, req admin.KnownRequest) (admin.Know
 	return page, nil
 }
 
-// missing names the tags that generators or events know, and of which there is no record, not even that of a deletion.
+// missing names the tags that generators or events know, and of which there is no record, not even
+// that of a deletion.
 func (l *lossAdmin) missing(ctx context.Context, _ struct{}) (missing admin.MissingTags, err error) {
 	missing.Tags, _, err = l.find(ctx)
 	if n := fit(l.cfg.Conn, missing.Tags, len(missing.Tags)); n < len(missing.Tags) {
@@ -104,7 +106,8 @@ func (l *lossAdmin) find(ctx context.Context) (missing []admin.KnownTag, k audit
 	return missing, k, nil
 }
 
-// unknown reports whether a tag has neither a record nor a row. Then the database may have its mark.
+// unknown reports whether a tag has neither a record nor a row. Then the database may have its
+// mark.
 func (l *lossAdmin) unknown(ctx context.Context, tag string) (unknown bool, mark allocator.Row, err error) {
 	s, err := l.alloc.Load(ctx, tag)
 	switch {
@@ -117,8 +120,8 @@ func (l *lossAdmin) unknown(ctx context.Context, tag string) (unknown bool, mark
 	return mark.MaxID == 0, mark, err
 }
 
-// end ends a loss of all tags: from then on a name without a record is new. It is a conflict while a tag is known that
-// has no record, and while a generator is not heard that may know others.
+// end ends a loss of all tags: from then on a name without a record is new. It is a conflict while
+// a tag is known that has no record, and while a generator is not heard that may know others.
 func (l *lossAdmin) end(ctx context.Context, req admin.EndLossRequest) (admin.EndLossReply, error) {
 	none := admin.EndLossReply{}
 	if lost := l.cfg.Records.Err(); !errors.Is(lost, allocator.ErrTagsLost) {
@@ -146,8 +149,8 @@ func (l *lossAdmin) end(ctx context.Context, req admin.EndLossRequest) (admin.En
 	return admin.EndLossReply{Ended: true}, l.cfg.EndLoss(ctx)
 }
 
-// unheard returns the generators that are not heard, of these, of those that have a worker's record, and of those that
-// fell silent. Only an operator knows which of them will not come back.
+// unheard returns the generators that are not heard, of these, of those that have a worker's
+// record, and of those that fell silent. Only an operator knows which of them will not come back.
 func (l *lossAdmin) unheard(ctx context.Context, some map[string]bool, without []string) ([]string, error) {
 	workers, err := l.workers.entries(ctx)
 	if err != nil {

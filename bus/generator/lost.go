@@ -14,22 +14,24 @@ import (
 )
 
 const (
-	// lostAfter is how long a peer must be silent, while this generator hears NATS without a pause, before that raises
-	// an alert.
+	// lostAfter is how long a peer must be silent, while this generator hears NATS without a pause,
+	// before that raises an alert.
 	lostAfter = 5 * heartbeatEvery
-	// lostFor is how long a lost peer is remembered at least, because it may be cut off and still answer callers. A
-	// peer without a worker is over after it.
+	// lostFor is how long a lost peer is remembered at least, because it may be cut off and still
+	// answer callers. A peer without a worker is over after it.
 	lostFor = time.Hour
-	// learnFor is how long a generator that begins to hear NATS learns from its peers which others are lost. After that
-	// it knows it itself.
+	// learnFor is how long a generator that begins to hear NATS learns from its peers which others
+	// are lost. After that it knows it itself.
 	learnFor = 2 * lostAfter
-	// maxLost is how many silent peers are remembered, maxLostShown how many the state and the heartbeats list.
+	// maxLost is how many silent peers are remembered, maxLostShown how many the state and the
+	// heartbeats list.
 	maxLost, maxLostShown = 100, 20
 )
 
-// loss is what was said of a silent peer. Each generator that hears NATS publishes an alert about each, and its end.
-// Their message IDs come from the last heartbeat, so the stream keeps one of each. A generator that was not there, or
-// was cut off, learns from heartbeats what the others have published.
+// loss is what was said of a silent peer. Each generator that hears NATS publishes an alert about
+// each, and its end. Their message IDs come from the last heartbeat, so the stream keeps one of
+// each. A generator that was not there, or was cut off, learns from heartbeats what the others have
+// published.
 type loss int
 
 const (
@@ -51,7 +53,8 @@ func (p *peer) lostNode(now time.Time) lostNode {
 	return lostNode{b, now.Sub(p.heard).Milliseconds(), p.loss == lossPublished}
 }
 
-// until is when what a peer has reserved is over. It is by this generator's clock: the peer's may be wrong.
+// until is when what a peer has reserved is over. It is by this generator's clock: the peer's may
+// be wrong.
 func (p *peer) until() time.Time {
 	if p.Worker != nil && p.ReservedUntil > 0 && p.UnixMS > 0 {
 		return p.heard.Add(millis(p.ReservedUntil - p.UnixMS))
@@ -67,8 +70,8 @@ func millis(ms int64) time.Duration {
 // isLost reports whether operators must see the peer as lost now.
 func (p *peer) isLost(now time.Time) bool { return p.loss != lossUnsaid && now.Before(p.until()) }
 
-// endLocked notes that the loss of a peer is over. Its alert needs an end: an attempt without an answer may have
-// succeeded.
+// endLocked notes that the loss of a peer is over. Its alert needs an end: an attempt without an
+// answer may have succeeded.
 func (g *group) endLocked(p *peer) {
 	if p.loss != lossUnsaid {
 		g.ends[p.Node] = *p
@@ -76,8 +79,9 @@ func (g *group) endLocked(p *peer) {
 	p.loss = lossUnsaid
 }
 
-// lookLocked notes which peers are gone, because another run of the node was heard later, and which losses are over. It
-// forgets peers when nothing depends on them any more, and the oldest ones if many are silent.
+// lookLocked notes which peers are gone, because another run of the node was heard later, and which
+// losses are over. It forgets peers when nothing depends on them any more, and the oldest ones if
+// many are silent.
 func (g *group) lookLocked(now time.Time) {
 	last := make(map[string]*peer, len(g.peers)) // by node
 	later := func(x, y *peer) int { return cmp.Or(x.heard.Compare(y.heard), strings.Compare(x.ID, y.ID)) }
@@ -122,9 +126,10 @@ func (g *group) forget(now time.Time, node string) (was bool) {
 	return was
 }
 
-// declare returns the peers that are lost now and were not before. Only silence counts while this generator has heard
-// NATS without a pause, since steady. Else one that was cut off, frozen or starved would declare its healthy peers
-// lost. own is this generator's node, which another run may have had.
+// declare returns the peers that are lost now and were not before. Only silence counts while this
+// generator has heard NATS without a pause, since steady. Else one that was cut off, frozen or
+// starved would declare its healthy peers lost. own is this generator's node, which another run may
+// have had.
 func (g *group) declare(now, steady time.Time, own string) (lost []peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,8 +144,8 @@ func (g *group) declare(now, steady time.Time, own string) (lost []peer) {
 	return lost
 }
 
-// next returns a peer of whose loss the stream may lack the alert, or its end; ok is false if there is none. here: this
-// generator hears NATS.
+// next returns a peer of whose loss the stream may lack the alert, or its end; ok is false if there
+// is none. here: this generator hears NATS.
 func (g *group) next(now time.Time, here bool) (p peer, end, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -168,9 +173,10 @@ func (g *group) published(was peer, end bool) {
 	}
 }
 
-// learn takes in which nodes a peer reports as lost. A generator that has just begun to hear NATS, at the time steady,
-// knows less than the peer. own is this generator's node. It returns the nodes of which the peer did not hear that they
-// are gone: it was cut off then, and nothing else would end its alert.
+// learn takes in which nodes a peer reports as lost. A generator that has just begun to hear NATS,
+// at the time steady, knows less than the peer. own is this generator's node. It returns the nodes
+// of which the peer did not hear that they are gone: it was cut off then, and nothing else would
+// end its alert.
 func (g *group) learn(now, steady time.Time, from heartbeat, own string) (gone []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -204,7 +210,8 @@ func (g *group) learn(now, steady time.Time, from heartbeat, own string) (gone [
 	return gone
 }
 
-// lost returns how many peers are lost, and those of them that were heard last, in the order of nodes.
+// lost returns how many peers are lost, and those of them that were heard last, in the order of
+// nodes.
 func (g *group) lost(now time.Time) (count int, latest []peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -221,8 +228,9 @@ func (g *group) lost(now time.Time) (count int, latest []peer) {
 	return count, latest
 }
 
-// lostAlerts publishes the alerts about lost peers and their ends. It does not use the queue of events: an alert that
-// waited there while the stream was unavailable might be wrong when it is published.
+// lostAlerts publishes the alerts about lost peers and their ends. It does not use the queue of
+// events: an alert that waited there while the stream was unavailable might be wrong when it is
+// published.
 type lostAlerts struct {
 	*base
 	failed time.Time // when the stream did not answer last; owned by run
@@ -257,8 +265,8 @@ func (a *lostAlerts) look(ctx context.Context) {
 	}
 }
 
-// publish publishes what the stream lacks, until the stream does not answer. When it answers again, the peers may
-// return with it: so they are heard first.
+// publish publishes what the stream lacks, until the stream does not answer. When it answers again,
+// the peers may return with it: so they are heard first.
 func (a *lostAlerts) publish(ctx context.Context, here bool) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()

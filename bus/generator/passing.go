@@ -17,15 +17,17 @@ import (
 // passTries is how many peers are asked, one after the other.
 const passTries = 3
 
-// passing passes an administrative request on to peers, because any generator may get one, and its store or its
-// registry may be unavailable only here. It does so unless something may have been written. A peer never passes it on.
-// Its methods are safe for concurrent use.
+// passing passes an administrative request on to peers, because any generator may get one, and its
+// store or its registry may be unavailable only here. It does so unless something may have been
+// written. A peer never passes it on. Its methods are safe for concurrent use.
 type passing struct{ *base }
 
-// isAway reports whether an error says that the store or the registry is unavailable, and that nothing was written.
+// isAway reports whether an error says that the store or the registry is unavailable, and that
+// nothing was written.
 func isAway(e *bus.Error) bool { return e.Reason == bus.StoreUnavailable || e.Reason == bus.NoWorkerID }
 
-// pass passes a request on that failed here, and returns the answer of a peer, or the error of the request.
+// pass passes a request on that failed here, and returns the answer of a peer, or the error of the
+// request.
 func (p *passing) pass(ctx context.Context, e adminEndpoint, body []byte, failure *bus.Error) (*nats.Msg, error) {
 	end, _ := ctx.Deadline() // each administrative request has one
 	for _, b := range p.peers() {
@@ -54,8 +56,8 @@ func (p *passing) pass(ctx context.Context, e adminEndpoint, body []byte, failur
 	return nil, failure
 }
 
-// peers returns some peers that can reserve IDs, so that their store is likely to be there. A generator that has not
-// joined its installation yet takes that of its peers for its own.
+// peers returns some peers that can reserve IDs, so that their store is likely to be there. A
+// generator that has not joined its installation yet takes that of its peers for its own.
 func (p *passing) peers() (peers []heartbeat) {
 	for _, b := range p.group.present(time.Now()) {
 		if b.Segment {

@@ -9,8 +9,8 @@ import (
 	"github.com/leafbus/leafbus/allocator"
 )
 
-// startPatience is how long a caller in this process waits while the generator starts: less than the 2 s that callers
-// usually wait.
+// startPatience is how long a caller in this process waits while the generator starts: less than
+// the 2 s that callers usually wait.
 const startPatience = time.Second
 
 var (
@@ -61,7 +61,8 @@ func (p *phase) await(ctx context.Context) bool {
 	return p.serving.Load() // not if Run has failed
 }
 
-// notPrepared is why tags may not be known yet; nil: the records are there, and so are the tags of the start.
+// notPrepared is why tags may not be known yet; nil: the records are there, and so are the tags of
+// the start.
 func (p *phase) notPrepared() error {
 	switch why := p.unready.Load(); {
 	case p.prepared.Load():

@@ -15,18 +15,20 @@ import (
 )
 
 const (
-	// mostQueued bounds the requests of a service that wait. Beyond it nats.go drops requests, and reports that.
+	// mostQueued bounds the requests of a service that wait. Beyond it nats.go drops requests, and
+	// reports that.
 	mostQueued = 65_536
-	// lookAfter is after how many requests, and peekEvery after how long, a busy queue looks at its valve.
+	// lookAfter is after how many requests, and peekEvery after how long, a busy queue looks at its
+	// valve.
 	lookAfter = 64
 	peekEvery = 20 * time.Millisecond
-	// dropAbove times the limit of the valve are the requests that may wait when it has just been shut. Those beyond
-	// are lost, because their answers would come late.
+	// dropAbove times the limit of the valve are the requests that may wait when it has just been
+	// shut. Those beyond are lost, because their answers would come late.
 	dropAbove = 2
 )
 
-// queue is a service's place in the queue group: its subscriptions, the requests that wait, and the goroutine run,
-// which reads them one after the other:
+// queue is a service's place in the queue group: its subscriptions, the requests that wait, and the
+// goroutine run, which reads them one after the other:
 //
 //	run
 //	├── serve   handles a request
@@ -49,8 +51,9 @@ type queue struct {
 	joined    bool                 // the service takes part, or does again when the valve opens
 	subs      []*nats.Subscription // none: it does not take part, or the valve is shut
 	valve     valve
-	// leaving are subscriptions that drain. If the connection is lost meanwhile, nats.go subscribes them again, and
-	// forgets them at their end without a word to the server. Then the server gives them requests that nobody reads.
+	// leaving are subscriptions that drain. If the connection is lost meanwhile, nats.go subscribes
+	// them again, and forgets them at their end without a word to the server. Then the server gives
+	// them requests that nobody reads.
 	leaving    []*nats.Subscription
 	reconnects uint64 // of the connection, before leaving was begun
 }
@@ -215,7 +218,8 @@ func (q *queue) subscribe() error {
 	return nil
 }
 
-// unsubscribe leaves the queue group at once, also where it is draining. Requests on their way are lost.
+// unsubscribe leaves the queue group at once, also where it is draining. Requests on their way are
+// lost.
 func (q *queue) unsubscribe() {
 	for _, sub := range q.subs {
 		if err := sub.Unsubscribe(); err != nil {
@@ -226,7 +230,8 @@ func (q *queue) unsubscribe() {
 	q.leaving = slices.DeleteFunc(q.leaving, func(sub *nats.Subscription) bool { return sub.Unsubscribe() == nil })
 }
 
-// departed forgets subscriptions that have drained. If the server may still have one, it reconnects.
+// departed forgets subscriptions that have drained. If the server may still have one, it
+// reconnects.
 func (q *queue) departed() {
 	were := len(q.leaving)
 	q.leaving = slices.DeleteFunc(q.leaving, func(sub *nats.Subscription) bool { return !sub.IsValid() })

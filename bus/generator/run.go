@@ -14,11 +14,11 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// Run serves until the context is done, and then drains: it leaves its queue groups, answers
-// all requests that it has accepted, publishes its events and closes the connection. Run fails
-// if the generator does not belong here, does not hear its peers, is refused by the registry of workers
-// (see [snowflake.ErrRefused]), or if its connection is closed for good. Then it refuses
-// requests that wait at once.
+// Run serves until the context is done, and then drains: it leaves its queue groups, answers all
+// requests that it has accepted, publishes its events and closes the connection. Run fails if the
+// generator does not belong here, does not hear its peers, is refused by the registry of workers
+// (see [snowflake.ErrRefused]), or if its connection is closed for good. Then it refuses requests
+// that wait at once.
 func (g *Generator) Run(ctx context.Context) error {
 	r := new(run)
 	g.phase.life, r.endLife = context.WithCancel(context.WithoutCancel(ctx))
@@ -90,8 +90,8 @@ func (g *Generator) stop(r *run, why error) {
 	}
 	g.phase.draining.Store(true)
 	g.heartbeats.now()
-	// Leave, so that no new requests come, and finish those that are here. A generator that failed must not reserve for
-	// these.
+	// Leave, so that no new requests come, and finish those that are here. A generator that failed
+	// must not reserve for these.
 	ctx, cancel := g.drainTime()
 	defer cancel()
 	if why == nil {
@@ -132,15 +132,17 @@ func (g *Generator) stop(r *run, why error) {
 }
 
 const (
-	// othersTime is a little longer than it usually takes to hear a heartbeat and to enter a queue group.
+	// othersTime is a little longer than it usually takes to hear a heartbeat and to enter a queue
+	// group.
 	othersTime = 100 * time.Millisecond
 	// othersAtMost bounds the wait for a generator that takes longer.
 	othersAtMost = 2 * time.Second
 )
 
-// awaitOthers waits while generators that had stepped aside come back, because they have heard that this one leaves.
-// Without it a request could find no generator. If there is no other generator, it refuses new requests while those
-// wait that were accepted, or until another generator comes, so that callers learn why they get no IDs.
+// awaitOthers waits while generators that had stepped aside come back, because they have heard that
+// this one leaves. Without it a request could find no generator. If there is no other generator, it
+// refuses new requests while those wait that were accepted, or until another generator comes, so
+// that callers learn why they get no IDs.
 func (g *Generator) awaitOthers(ctx context.Context) {
 	switch {
 	case !g.cfg.Conn.IsConnected():
@@ -166,7 +168,8 @@ func (g *Generator) othersServe() bool {
 	return !is(func(b heartbeat) bool { return b.Aside }) || is(g.segments.offers) && is(g.snowflakes.offers)
 }
 
-// leave leaves all queue groups, and waits until the requests that NATS has passed on are answered, or wait.
+// leave leaves all queue groups, and waits until the requests that NATS has passed on are answered,
+// or wait.
 func (g *Generator) leave(ctx context.Context, r *run) {
 	defer g.phase.refusing.Store(false) // what still comes is answered
 	var err error

@@ -94,7 +94,8 @@ func (s *service) close() {
 	}
 }
 
-// reopen forgets the requests that have come, because their callers have given up, and begins to take new ones.
+// reopen forgets the requests that have come, because their callers have given up, and begins to
+// take new ones.
 func (s *service) reopen() (err error) {
 	s.queue.do(func() { err = s.queue.again() })
 	return err
@@ -146,8 +147,8 @@ func (s *service) take(ctx context.Context, tag string, n int64) ([]bus.Range, e
 	got := make(chan outcome, 1)
 	c := call{Answer: newAnswer(s.kind, HTTP, tag), req: wire.Request{Count: n}, ctx: ctx, got: got}
 	switch {
-	// Before the generator serves, it does not hear yet what its peers reserve. And a generator that does not belong
-	// here must not serve its buffer.
+	// Before the generator serves, it does not hear yet what its peers reserve. And a generator
+	// that does not belong here must not serve its buffer.
 	case !s.phase.await(ctx):
 		s.refuse(c, s.starting)
 	case s.concealer.isLarge(tag, n) && s.concealer.full(n):
@@ -210,7 +211,8 @@ func (s *service) handleLater(c call, later *allocator.Later) {
 	})
 }
 
-// succeed answers a request with IDs. If that takes long, it starts a goroutine, and returns no error.
+// succeed answers a request with IDs. If that takes long, it starts a goroutine, and returns no
+// error.
 func (s *service) succeed(c call, ranges []bus.Range) *bus.Error {
 	if !s.concealer.isLarge(c.Tag, c.req.Count) {
 		return s.send(c, ranges)
@@ -276,8 +278,8 @@ func (s *service) refuse(c call, err error) *bus.Error {
 	return e
 }
 
-// askOthers answers a request later, with the IDs of another generator or else with err. It returns false if no other
-// generator can have any.
+// askOthers answers a request later, with the IDs of another generator or else with err. It returns
+// false if no other generator can have any.
 func (s *service) askOthers(c call, err error) bool {
 	if c.ctx.Err() != nil || !lacksIDs(err) || !s.mayBorrow(c.Answer, c.req.Count) {
 		return false
@@ -289,7 +291,8 @@ func (s *service) askOthers(c call, err error) bool {
 	})
 }
 
-// answerBorrowed answers a request that does not wait for own IDs with those of another generator, if one has any.
+// answerBorrowed answers a request that does not wait for own IDs with those of another generator,
+// if one has any.
 func (s *service) answerBorrowed(c call) bool {
 	ranges, ok := s.borrow(c.Answer, c.req.Count)
 	if ok {
@@ -300,7 +303,8 @@ func (s *service) answerBorrowed(c call) bool {
 	return ok
 }
 
-// left reports whether the services have left their queue groups, and all their requests were handled.
+// left reports whether the services have left their queue groups, and all their requests were
+// handled.
 func left(services ...*service) bool {
 	return !slices.ContainsFunc(services, func(s *service) bool { return !s.queue.left() })
 }

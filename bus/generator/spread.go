@@ -18,23 +18,27 @@ import (
 )
 
 const (
-	// spreadAfter is how long all generators must have stayed at their NATS servers before one moves to another server.
+	// spreadAfter is how long all generators must have stayed at their NATS servers before one
+	// moves to another server.
 	spreadAfter = 10 * time.Second
-	// againFactor times spreadAfter is the least time between two attempts of one generator to move.
+	// againFactor times spreadAfter is the least time between two attempts of one generator to
+	// move.
 	againFactor = 6
-	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By then most have
-	// moved.
+	// crowdedFactor times spreadAfter is how long all may use one server until that is an alert. By
+	// then most have moved.
 	crowdedFactor = 3
-	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a better one.
+	// greetWait bounds the wait for the greeting of a NATS server. One that needs longer is not a
+	// better one.
 	greetWait = time.Second
-	// moveWait is how long a move may take beside the wait for accepted requests. Then the generator stays where it is.
+	// moveWait is how long a move may take beside the wait for accepted requests. Then the
+	// generator stays where it is.
 	moveWait = 5 * time.Second
 )
 
 var errMoving = errors.New("the generator moves to another NATS server")
 
-// NextServer chooses the NATS server of a connection's next attempt to reconnect. The zero value leaves the choice to
-// nats.go. Its methods are safe for concurrent use.
+// NextServer chooses the NATS server of a connection's next attempt to reconnect. The zero value
+// leaves the choice to nats.go. Its methods are safe for concurrent use.
 type NextServer struct{ host atomic.Pointer[string] }
 
 // Pick is a [nats.ReconnectToServerHandler]. A server that was chosen is tried once.
@@ -49,9 +53,10 @@ func (n *NextServer) Pick(pool []nats.Server, _ nats.ServerInfo) (*nats.Server, 
 	return nil, 0
 }
 
-// spreading spreads the generators over the NATS servers of a cluster. nats.go chooses at random, so all may use one
-// server, and while that one hangs, every call fails. From the servers that most use, the generator with the lowest
-// run moves. It moves only to a server that has at least two generators fewer, so that none moves back.
+// spreading spreads the generators over the NATS servers of a cluster. nats.go chooses at random,
+// so all may use one server, and while that one hangs, every call fails. From the servers that most
+// use, the generator with the lowest run moves. It moves only to a server that has at least two
+// generators fewer, so that none moves back.
 //
 //	serve (the loop of the generator)
 //	├── step ── look     whose turn it is
@@ -62,7 +67,8 @@ type spreading struct {
 	segments, snowflakes *service
 	requests             *tasks // the accepted ones
 
-	// moving: this generator has left its queue groups, or is about to, for a reconnect to another server.
+	// moving: this generator has left its queue groups, or is about to, for a reconnect to another
+	// server.
 	moving atomic.Bool
 	tried  atomic.Pointer[time.Time] // when it last tried to move
 
@@ -73,8 +79,8 @@ type spreading struct {
 	crowded time.Time     // since when all use one server; zero: they do not
 }
 
-// look notes where the generators are. It returns how many use each server if it is the turn of this one to move. all
-// is empty if this one is at no server of a cluster.
+// look notes where the generators are. It returns how many use each server if it is the turn of
+// this one to move. all is empty if this one is at no server of a cluster.
 func (s *spreading) look(now time.Time, all []heartbeat) (own string, load map[string]int) {
 	if !slices.EqualFunc(all, s.all, func(x, y heartbeat) bool {
 		return x.ID == y.ID && x.Server == y.Server && x.Stays == y.Stays
@@ -105,7 +111,8 @@ func (s *spreading) look(now time.Time, all []heartbeat) (own string, load map[s
 	return most, load
 }
 
-// err says that all generators have used one server for some time. Only the generator with the lowest run says it.
+// err says that all generators have used one server for some time. Only the generator with the
+// lowest run says it.
 func (s *spreading) err(now time.Time) error {
 	if s.crowded.IsZero() || now.Sub(s.crowded) < crowdedFactor*s.after || s.all[0].ID != s.group.self {
 		return nil
@@ -120,8 +127,8 @@ func (s *spreading) err(now time.Time) error {
 		"reach them", s.link.conn.ConnectedServerName(), strings.Join(nodes, ", "))
 }
 
-// emptiest returns the address of the server with the fewest generators; empty: none has at least two fewer than own.
-// ids has the ID of the server at each address; empty: none answers.
+// emptiest returns the address of the server with the fewest generators; empty: none has at least
+// two fewer than own. ids has the ID of the server at each address; empty: none answers.
 func emptiest(own string, load map[string]int, ids map[string]string) (address string) {
 	least := load[own] - 1
 	for _, at := range slices.Sorted(maps.Keys(ids)) {
@@ -161,8 +168,8 @@ func (s *spreading) step(now time.Time) {
 	}
 }
 
-// move leaves the queue groups. When all accepted requests are answered, it reconnects to the NATS server at an
-// address. So no request is lost.
+// move leaves the queue groups. When all accepted requests are answered, it reconnects to the NATS
+// server at an address. So no request is lost.
 func (s *spreading) move(address string) {
 	now := time.Now()
 	others := s.group.anyPeer(now, time.Time{}, s.segments.offers) &&
@@ -199,7 +206,8 @@ func (s *spreading) move(address string) {
 	until(ctx, func() bool { return s.link.reconnects() != before })
 }
 
-// servers returns the ID of the NATS server at each address that the connection knows; empty: none answers.
+// servers returns the ID of the NATS server at each address that the connection knows; empty: none
+// answers.
 func (s *spreading) servers() map[string]string {
 	ctx, cancel := context.WithTimeout(s.phase.life, greetWait)
 	defer cancel()

@@ -31,7 +31,8 @@ const (
 	maxNamed    = 100 // how many tags a request for buffers may name
 )
 
-// state says how the generator is. It only reads what the other parts own. Its methods are safe for concurrent use.
+// state says how the generator is. It only reads what the other parts own. Its methods are safe for
+// concurrent use.
 type state struct {
 	*base
 	made     time.Time
@@ -83,7 +84,8 @@ func (s *state) readiness() admin.Readiness {
 	return r
 }
 
-// busErr says why no request reaches this generator; nil: they do, or it has left the bus on purpose.
+// busErr says why no request reaches this generator; nil: they do, or it has left the bus on
+// purpose.
 func (s *state) busErr() error {
 	switch {
 	case s.phase.draining.Load():

@@ -12,15 +12,16 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// subscriptions is whether NATS has refused one since the generator serves. Its methods are safe for concurrent use.
+// subscriptions is whether NATS has refused one since the generator serves. Its methods are safe
+// for concurrent use.
 type subscriptions struct {
 	*base
 	overloaded func()                // counts that nats.go dropped what came for one
 	refused    atomic.Pointer[error] // nil: none is
 }
 
-// watch ends the start if NATS refuses a subscription. Later the generator is not ready, until it connects again:
-// nats.go keeps the subscription as if it were there, but no message comes.
+// watch ends the start if NATS refuses a subscription. Later the generator is not ready, until it
+// connects again: nats.go keeps the subscription as if it were there, but no message comes.
 func (s *subscriptions) watch() {
 	onError, onReconnect := s.cfg.Conn.ErrorHandler(), s.cfg.Conn.ReconnectHandler()
 	s.cfg.Conn.SetErrorHandler(func(nc *nats.Conn, sub *nats.Subscription, err error) {
@@ -55,8 +56,8 @@ func (s *subscriptions) err() error {
 	return nil
 }
 
-// refusedSubscription returns what an error of the connection says about a subscription that NATS refused; nil: it is
-// no such error.
+// refusedSubscription returns what an error of the connection says about a subscription that NATS
+// refused; nil: it is no such error.
 func refusedSubscription(nc *nats.Conn, err error) error {
 	if errors.Is(err, nats.ErrMaxSubscriptionsExceeded) {
 		return fmt.Errorf("NATS refuses a subscription, because this connection has as many as it may have (%d): "+
@@ -71,8 +72,8 @@ func refusedSubscription(nc *nats.Conn, err error) error {
 	return nil
 }
 
-// mayAnswer returns an error if NATS refuses answers to callers. Later an answer may be refused although all is well:
-// after a reconnect allow_responses does not know the requests from before.
+// mayAnswer returns an error if NATS refuses answers to callers. Later an answer may be refused
+// although all is well: after a reconnect allow_responses does not know the requests from before.
 func mayAnswer(nc *nats.Conn) error {
 	inbox, reply := wire.SubjectInbox+"."+rand.Text(), "_INBOX."+rand.Text()
 	before := nc.LastError()

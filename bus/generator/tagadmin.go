@@ -16,13 +16,14 @@ import (
 	"github.com/leafbus/leafbus/bus/idspace"
 )
 
-// eventsPatience is how long a creation waits for what the events say of the name. The stream may be away for long.
+// eventsPatience is how long a creation waits for what the events say of the name. The stream may
+// be away for long.
 const eventsPatience = time.Second
 
 // tagAdmin does what operators ask of tags.
 //
 //	create, ensureAll ──── add ───────┐
-//	update, advance, delete ─ commit ─┴── announce   the events; then it waits until all have it in force
+//	update, advance, delete ─ commit ─┴── announce   the events; then it waits until all use it
 //
 // Its methods are safe for concurrent use. It has no lock, because it remembers nothing.
 type tagAdmin struct {
@@ -172,9 +173,10 @@ func newTag(req admin.TagSpec, maxStep int64) (tag allocator.Tag, err error) {
 	return tag, err
 }
 
-// add adds a tag, above all that the generators and the events know of a tag with that name: an earlier record may be
-// lost. A max_id above 1 says that all IDs below are in use: the other generators drop those that they have. It has all
-// the time of its sender, because the other generators are asked. onlyNew: the name must never have been in use.
+// add adds a tag, above all that the generators and the events know of a tag with that name: an
+// earlier record may be lost. A max_id above 1 says that all IDs below are in use: the other
+// generators drop those that they have. It has all the time of its sender, because the other
+// generators are asked. onlyNew: the name must never have been in use.
 func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (admin.TagRecord, error) {
 	seen, err := t.seenInEvents(ctx, tag.Name)
 	if err != nil {
@@ -188,8 +190,9 @@ func (t *tagAdmin) add(ctx context.Context, tag allocator.Tag, onlyNew bool) (ad
 		"the tag is created, and they will learn that from its record")
 }
 
-// seenInEvents is how far the events know a tag without a record to be in use; 0: they do not know the name, or it has
-// a record, which has the last word. Events are evidence of last resort: all generators that knew the tag may be gone.
+// seenInEvents is how far the events know a tag without a record to be in use; 0: they do not know
+// the name, or it has a record, which has the last word. Events are evidence of last resort: all
+// generators that knew the tag may be gone.
 func (t *tagAdmin) seenInEvents(ctx context.Context, tag string) (seen int64, err error) {
 	s, err := t.alloc.Load(ctx, tag)
 	if errors.Is(err, allocator.ErrDamaged) { // its creation says more
@@ -221,9 +224,9 @@ func (t *tagAdmin) ensureAll(ctx context.Context) error {
 var refusals = []error{allocator.ErrDeleted, allocator.ErrDamaged, allocator.ErrNewer, allocator.ErrTagsLost,
 	idspace.ErrBadValue, allocator.ErrConflict}
 
-// ensure creates a tag of the start. It changes no tag that exists, and creates none that was deleted or that has lost
-// its record: a generator that is not heard may know more, so an operator says where it begins. A tag that cannot be
-// served must not stop the others.
+// ensure creates a tag of the start. It changes no tag that exists, and creates none that was
+// deleted or that has lost its record: a generator that is not heard may know more, so an operator
+// says where it begins. A tag that cannot be served must not stop the others.
 func (t *tagAdmin) ensure(ctx context.Context, tag allocator.Tag) error {
 	s, err := t.alloc.Get(ctx, tag.Name)
 	switch {
@@ -284,7 +287,8 @@ func (t *tagAdmin) delete(ctx context.Context, req admin.TagName) (admin.TagReco
 		})
 }
 
-// commit lets f change the record of a tag. Meanwhile all generators keep back the claims of the tag, if it is strict.
+// commit lets f change the record of a tag. Meanwhile all generators keep back the claims of the
+// tag, if it is strict.
 func (t *tagAdmin) commit(
 	ctx context.Context, tag, event, unsure string, f func(context.Context) (allocator.Tag, allocator.Stored, error),
 ) (admin.TagRecord, error) {
@@ -299,8 +303,8 @@ func (t *tagAdmin) commit(
 	return t.announce(ctx, event, was, is, unsure)
 }
 
-// announce publishes that a tag was changed, and waits until all generators have the change in force. If some do not
-// confirm that, unsure says what became of it; empty: it does not matter.
+// announce publishes that a tag was changed, and waits until all generators have the change in
+// force. If some do not confirm that, unsure says what became of it; empty: it does not matter.
 func (t *tagAdmin) announce(
 	ctx context.Context, event string, was allocator.Tag, is allocator.Stored, unsure string,
 ) (admin.TagRecord, error) {
@@ -320,7 +324,8 @@ func (t *tagAdmin) announce(
 	return r, nil
 }
 
-// publishEnding publishes that an operator's change began or ended an episode of [allocator.Ending].
+// publishEnding publishes that an operator's change began or ended an episode of
+// [allocator.Ending].
 func (t *tagAdmin) publishEnding(was, is allocator.Tag) {
 	ending := func(t allocator.Tag) bool { return !t.Deleted && t.Ending(t.MaxID) }
 	switch node := t.cfg.Node; {

@@ -6,22 +6,26 @@ import (
 )
 
 const (
-	// waitAtMost is how long a request should wait at most before the generator reads it: less than the 500 ms that the
-	// most impatient callers wait.
+	// waitAtMost is how long a request should wait at most before the generator reads it: less than
+	// the 500 ms that the most impatient callers wait.
 	waitAtMost = 150 * time.Millisecond
-	// measureFor is how long requests must have waited without a break until their number in that time is a rate.
+	// measureFor is how long requests must have waited without a break until their number in that
+	// time is a rate.
 	measureFor = 100 * time.Millisecond
-	// leastLimit requests may always wait. If they wait long the machine is slow, and would not be faster without them.
+	// leastLimit requests may always wait. If they wait long the machine is slow, and would not be
+	// faster without them.
 	leastLimit = 500
 	// calm is how long the valve must not close before an overload is over.
 	calm = 5 * time.Second
 )
 
-// valve decides when a service takes requests from NATS, if more come than it can answer. It is shut while too many
-// wait. Then NATS gives requests to other generators, and refuses them at once if there is none ("no responders").
+// valve decides when a service takes requests from NATS, if more come than it can answer. It is
+// shut while too many wait. Then NATS gives requests to other generators, and refuses them at once
+// if there is none ("no responders").
 //
-// How many may wait follows from the rate at which the service reads them. That is known only while some wait all the
-// time. The service cannot refuse requests itself, because to read one costs about as much as to answer it.
+// How many may wait follows from the rate at which the service reads them. That is known only while
+// some wait all the time. The service cannot refuse requests itself, because to read one costs
+// about as much as to answer it.
 //
 // It is not safe for concurrent use. The zero value is an open valve that has measured nothing.
 type valve struct {
@@ -68,7 +72,8 @@ func (v *valve) look(now time.Time, waiting int) verdict {
 	return valveStays
 }
 
-// measure measures the rate. Outside of an overload it is forgotten when no request waits, because it may change.
+// measure measures the rate. Outside of an overload it is forgotten when no request waits, because
+// it may change.
 func (v *valve) measure(now time.Time, waiting int) {
 	took := now.Sub(v.begun)
 	switch {

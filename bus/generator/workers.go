@@ -16,12 +16,13 @@ const (
 	// restBeforeRelease is how long ago the holder of a worker must have reported last before the
 	// worker is released. A holder reports every three seconds.
 	restBeforeRelease = 10 * time.Second
-	// listTimeout bounds a read of the registry, so that the caller gets an answer before it gives up.
+	// listTimeout bounds a read of the registry, so that the caller gets an answer before it gives
+	// up.
 	listTimeout = 3 * time.Second
 )
 
-// workerAdmin does what operators ask of workers, and of generators that are lost. Its methods are safe for concurrent
-// use. It has no lock, because it remembers nothing.
+// workerAdmin does what operators ask of workers, and of generators that are lost. Its methods are
+// safe for concurrent use. It has no lock, because it remembers nothing.
 type workerAdmin struct {
 	*base
 	flakes   *flakes
@@ -77,14 +78,15 @@ func (w *workerAdmin) worker(now time.Time, r snowflake.Record) admin.Worker {
 	}
 }
 
-// utc returns a time for people. JSON ends with the year 9999, but a record that was written by hand
-// may have any time.
+// utc returns a time for people. JSON ends with the year 9999, but a record that was written by
+// hand may have any time.
 func utc(ms int64) time.Time {
 	const last = 253_402_300_799_999 // of the year 9999
 	return time.UnixMilli(min(max(ms, 0), last)).UTC()
 }
 
-// release writes what [snowflake.Release] makes of a record, once, if no sign shows that the holder runs.
+// release writes what [snowflake.Release] makes of a record, once, if no sign shows that the holder
+// runs.
 func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (admin.Worker, error) {
 	none := admin.Worker{}
 	if req.Node == "" || req.ReservedUntil.IsZero() {
@@ -123,7 +125,8 @@ func (w *workerAdmin) release(ctx context.Context, req admin.WorkerRelease) (adm
 	return w.worker(time.Now(), r), nil
 }
 
-// keeps says why the worker of e may not be released at the time now, in Unix ms; nil: it may, or it is unclaimed.
+// keeps says why the worker of e may not be released at the time now, in Unix ms; nil: it may, or
+// it is unclaimed.
 func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int64) error {
 	if !w.heartbeats.peersKnown(time.Now()) {
 		return fmt.Errorf("%w: it is not known yet which workers the other generators hold", snowflake.ErrNoWorker)
@@ -152,7 +155,8 @@ func (w *workerAdmin) keeps(req admin.WorkerRelease, e snowflake.Entry, now int6
 	return err
 }
 
-// forget makes all generators forget a lost one that is gone for good. One that is heard again is known again.
+// forget makes all generators forget a lost one that is gone for good. One that is heard again is
+// known again.
 func (w *workerAdmin) forget(_ context.Context, req admin.NodeName) (admin.NodeName, error) {
 	runs := func(b heartbeat) bool { return b.Node == req.Node }
 	switch {

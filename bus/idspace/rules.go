@@ -11,7 +11,8 @@ import (
 // ErrBadValue is matched by the errors about a value that a rule or a tag cannot have.
 var ErrBadValue = errors.New("illegal value")
 
-// RulesChange says what changes of the rules of a tag: the fields that are not nil. A zero removes the rule.
+// RulesChange says what changes of the rules of a tag: the fields that are not nil. A zero removes
+// the rule.
 type RulesChange struct {
 	Quota   *Quota    `json:"quota,omitempty" yaml:"quota,omitempty,flow"`
 	Paused  *bool     `json:"paused,omitempty" yaml:"paused,omitempty"`
@@ -66,8 +67,8 @@ func ParseQuota(text string) (q Quota, err error) {
 	return q.Complete()
 }
 
-// Complete returns the quota with a burst: without one it is what may come in a second. The error matches
-// [ErrBadValue].
+// Complete returns the quota with a burst: without one it is what may come in a second. The error
+// matches [ErrBadValue].
 func (q Quota) Complete() (Quota, error) {
 	asked := q.Burst
 	if q.Burst == 0 {
@@ -80,7 +81,8 @@ func (q Quota) Complete() (Quota, error) {
 	return q, nil
 }
 
-// UnmarshalYAML reads the fields of a quota, or what ParseQuota reads. The interface is that of the yaml packages.
+// UnmarshalYAML reads the fields of a quota, or what ParseQuota reads. The interface is that of the
+// yaml packages.
 func (q *Quota) UnmarshalYAML(unmarshal func(any) error) (err error) {
 	var text string
 	if unmarshal(&text) == nil {

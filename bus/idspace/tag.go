@@ -14,8 +14,8 @@ const MaxTagLen = 128
 const (
 	// OrderTrend is the default: the IDs of each generator increase.
 	OrderTrend = "trend"
-	// OrderStrict: if a request is sent after the answer to another one has arrived, all its IDs are
-	// above all IDs of that answer. A batch is one run of consecutive IDs. There may be gaps.
+	// OrderStrict: if a request is sent after the answer to another one has arrived, all its IDs
+	// are above all IDs of that answer. A batch is one run of consecutive IDs. There may be gaps.
 	OrderStrict = "strict"
 )
 

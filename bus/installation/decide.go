@@ -33,10 +33,11 @@ const (
 	join                  // become part of the installation, and claim what is free
 )
 
-// rules decide what a start does: the first one that names what was found in the data folder and in JetStream. A rule
-// that says nothing passes on the error of the record. Only where a rule lets it create or join, the database and
-// ZooKeeper decide. One that must not be used comes before one that is away. So a refusal comes before a wait, and
-// nothing is created before everything is known.
+// rules decide what a start does: the first one that names what was found in the data folder and in
+// JetStream. A rule that says nothing passes on the error of the record. Only where a rule lets it
+// create or join, the database and ZooKeeper decide. One that must not be used comes before one
+// that is away. So a refusal comes before a wait, and nothing is created before everything is
+// known.
 var rules = []struct {
 	folder, record found
 	then           outcome

@@ -61,8 +61,9 @@ func IsNode(name string) bool { return len(name) <= MaxNode && nodeTokens.MatchS
 // ErrLocked says that another generator runs on the folder.
 var ErrLocked = errors.New("in use by another generator")
 
-// OpenFolder makes the folder if it is missing, locks it and opens what is in it. node is the name that
-// was asked for, which [IsNode] must accept; empty: the folder's, or a new random one. Close it.
+// OpenFolder makes the folder if it is missing, locks it and opens what is in it. node is the name
+// that was asked for, which [IsNode] must accept; empty: the folder's, or a new random one. Close
+// it.
 func OpenFolder(path, node string) (*Folder, error) {
 	f, err := folderAt(path)
 	if err != nil {
@@ -92,7 +93,8 @@ type FolderLook struct {
 	Used         error  // says that a generator uses it, and matches [ErrLocked]; nil: none does
 }
 
-// ExamineFolder looks at a data folder, and writes nothing. The error matches [fs.ErrNotExist] if there is none.
+// ExamineFolder looks at a data folder, and writes nothing. The error matches [fs.ErrNotExist] if
+// there is none.
 func ExamineFolder(path string) (look FolderLook, err error) {
 	f, err := folderAt(path)
 	if err != nil {
@@ -207,7 +209,8 @@ func (f *Folder) read(name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// belongs returns the installation that the folder belongs to, and the kind of its store of tags; empty: none yet.
+// belongs returns the installation that the folder belongs to, and the kind of its store of tags;
+// empty: none yet.
 func (f *Folder) belongs() (installation, store string, err error) {
 	line, err := f.read(fileInstallation)
 	installation, store, _ = strings.Cut(line, " ")
@@ -229,8 +232,8 @@ func (f *Folder) write(name, line string) error {
 	return nil
 }
 
-// temporary returns an error if a folder is in an emptyDir of Kubernetes, or in a container's own layer there: it ends
-// with its pod. mounts is as /proc/self/mountinfo.
+// temporary returns an error if a folder is in an emptyDir of Kubernetes, or in a container's own
+// layer there: it ends with its pod. mounts is as /proc/self/mountinfo.
 func temporary(folder string, mounts io.Reader) error {
 	at, source, kind := "", "", ""
 	lines := bufio.NewScanner(mounts)

@@ -51,8 +51,9 @@ func newMember(c Config, layout snowflake.Layout) (*member, error) {
 	return m, nil
 }
 
-// resumes returns the installation of the worker that may be used before join. None may where join refuses the
-// configuration: the worker has another layout than was asked for, or the tags are kept elsewhere.
+// resumes returns the installation of the worker that may be used before join. None may where join
+// refuses the configuration: the worker has another layout than was asked for, or the tags are kept
+// elsewhere.
 func (m *member) resumes() string {
 	saved, ok := m.Folder.Worker.Saved()
 	if m.store != m.want.Store || ok && saved.Layout != m.want.Layout {
@@ -62,8 +63,9 @@ func (m *member) resumes() string {
 }
 
 // join enters the installation, or makes its record, and makes the data folder belong to it. It
-// implements [generator.Config.Join]. It asks only places that this generator has not used: a wrong password
-// there is a mistake in the configuration. Later it may be a change that is not finished, and the generator waits.
+// implements [generator.Config.Join]. It asks only places that this generator has not used: a wrong
+// password there is a mistake in the configuration. Later it may be a change that is not finished,
+// and the generator waits.
 func (m *member) join(ctx context.Context, begin func(context.Context) error) (generator.Identity, error) {
 	identity, err := m.tryJoin(ctx, begin)
 	if errors.Is(err, allocator.ErrMisconfigured) { // the registry has the same error
@@ -89,8 +91,9 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 		case lost != nil: // begin may have used up the time of the context
 			err = lost
 		case !begun && m.known == "" && (then == create || f.record == tagsLeft || taken()):
-			// Where tags are left, or a place is another installation's, begin knows whether an installation lost its
-			// record. Look again, also after an error: a replica that did not have the record yet may have answered.
+			// Where tags are left, or a place is another installation's, begin knows whether an
+			// installation lost its record. Look again, also after an error: a replica that did not
+			// have the record yet may have answered.
 			begun, lost, err = true, begin(ctx), nil
 		case then == create && m.Adopt: // a mistyped --data-dir must not begin at 1
 			err = fmt.Errorf("%w: --adopt makes the record of the data folder's installation again, and this folder "+
@@ -104,9 +107,10 @@ func (m *member) tryJoin(ctx context.Context, begin func(context.Context) error)
 	}
 }
 
-// look reads the record, and asks the database and ZooKeeper at the same time, and only if the generator may join. A
-// place that the record notes is asked later, before it is used: what needs another one works meanwhile. A new data
-// folder must not belong to an installation that has not the database, so then it is asked.
+// look reads the record, and asks the database and ZooKeeper at the same time, and only if the
+// generator may join. A place that the record notes is asked later, before it is used: what needs
+// another one works meanwhile. A new data folder must not belong to an installation that has not
+// the database, so then it is asked.
 func (m *member) look(ctx context.Context) *facts {
 	f := &facts{known: m.known, want: m.want}
 	m.lookAtRecord(ctx, f)
@@ -159,8 +163,8 @@ func (m *member) create(ctx context.Context) error {
 	return m.write(ctx, rand.Text(), 0)
 }
 
-// adopt makes the record of the installation again that the data folder names. If JetStream has no tags, they count as
-// lost.
+// adopt makes the record of the installation again that the data folder names. If JetStream has no
+// tags, they count as lost.
 func (m *member) adopt(ctx context.Context, f *facts) error {
 	f.have, f.have.ID, f.have.Store = m.want, m.known, m.store // as far as the folder knows
 	if saved, ok := m.Folder.Worker.Saved(); ok {
@@ -213,8 +217,9 @@ func (m *member) enter(ctx context.Context, f *facts) (identity generator.Identi
 	return generator.Identity{Installation: m.have.ID, Created: m.have.Created}, nil
 }
 
-// admit makes sure that a place belongs to the installation, and is the one that the record notes. It claims one that
-// is free: several may do so, and what is there then counts. It returns the record.
+// admit makes sure that a place belongs to the installation, and is the one that the record notes.
+// It claims one that is free: several may do so, and what is there then counts. It returns the
+// record.
 func (m *member) admit(ctx context.Context, u *use) (kvstore.Installation, error) {
 	l := u.look(ctx, m.have, *u.noted(&m.have) == "")
 	if l.err != nil {

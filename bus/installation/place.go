@@ -12,12 +12,12 @@ import (
 type Place interface {
 	// Name is where it is, for people and for the data folder.
 	Name() string
-	// Claim returns the installation that the place belongs to, and the place's ID. Both are empty if it
-	// belongs to none. With first, a place of none then belongs to this installation. If the place
-	// belongs to this installation, nothing is read or written in another one from then on.
+	// Claim returns the installation that the place belongs to, and the place's ID. Both are empty
+	// if it belongs to none. With first, a place of none then belongs to this installation. If the
+	// place belongs to this installation, nothing is read or written in another one from then on.
 	Claim(ctx context.Context, installation string, first bool) (of, id string, err error)
-	// Repair returns what a person types to make the place, with this ID, the installation's; without an
-	// installation, what makes it belong to none.
+	// Repair returns what a person types to make the place, with this ID, the installation's;
+	// without an installation, what makes it belong to none.
 	Repair(installation, id string) string
 }
 
@@ -38,7 +38,8 @@ func zooKeeper(p Place) *use {
 		"ZooKeeper (" + p.Name() + ")", "workers", "--zookeeper and --zookeeper-name", "zkCli.sh"}
 }
 
-// ExamineDatabase returns why a generator of this installation must not use a database, or cannot now.
+// ExamineDatabase returns why a generator of this installation must not use a database, or cannot
+// now.
 func ExamineDatabase(ctx context.Context, p Place, have kvstore.Installation) error {
 	return database(p).look(ctx, have, false).err
 }
@@ -55,8 +56,8 @@ type look struct {
 	err    error  // why it cannot be used now, or must not: then it matches [allocator.ErrRefused]
 }
 
-// look finds the owner of a place, for the installation that the generator is to join. With first, a
-// place of none then belongs to this installation.
+// look finds the owner of a place, for the installation that the generator is to join. With first,
+// a place of none then belongs to this installation.
 func (u *use) look(ctx context.Context, have kvstore.Installation, first bool) look {
 	l := look{use: u}
 	l.of, l.id, l.err = u.Claim(ctx, have.ID, first)

@@ -34,21 +34,23 @@ type Registry interface {
 // Config is what a generator was given.
 type Config struct {
 	State kvstore.Config // the connection, and how buckets are made; with a Log
-	// EventsMaxBytes and EventsMaxAge bound the event stream if this generator creates it; see [kvstore.Events].
+	// EventsMaxBytes and EventsMaxAge bound the event stream if this generator creates it; see
+	// [kvstore.Events].
 	EventsMaxBytes int64
 	EventsMaxAge   time.Duration
 	Server         *embedded.Server // of NATS, in this process; nil: the generator joined one
 	Folder         *Folder
 	Database       Database // nil: the records in JetStream alone have max_id
-	// Workers keeps the workers, and Administration is the same for questions, so that they do not hold
-	// up reports. nil: the workers are in JetStream.
+	// Workers keeps the workers, and Administration is the same for questions, so that they do not
+	// hold up reports. nil: the workers are in JetStream.
 	Workers, Administration Registry
-	// Adopt makes the installation's record again if JetStream lost it and the data folder names the installation.
+	// Adopt makes the installation's record again if JetStream lost it and the data folder names
+	// the installation.
 	Adopt bool
 }
 
-// Generator completes the configuration of a generator with all that depends on its installation. It
-// overwrites those fields. cfg.Snowflake needs Layout. Call it once.
+// Generator completes the configuration of a generator with all that depends on its installation.
+// It overwrites those fields. cfg.Snowflake needs Layout. Call it once.
 func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	m, err := newMember(c, cfg.Snowflake.Layout)
 	if err != nil {
@@ -84,11 +86,13 @@ func (c Config) Generator(cfg generator.Config) (generator.Config, error) {
 	return cfg, nil
 }
 
-// Options are those of a generator's connection. A write that cannot be sent now must fail now: sent
-// later, it would surprise. Credentials may be renewed on the server: the connection never gives up.
+// Options are those of a generator's connection. A write that cannot be sent now must fail now:
+// sent later, it would surprise. Credentials may be renewed on the server: the connection never
+// gives up.
 func Options(log *slog.Logger, drain time.Duration) []nats.Option {
 	return []nats.Option{
-		// Answers to generators have secrets, such as the master key of opaque tags. So no caller may read them.
+		// Answers to generators have secrets, such as the master key of opaque tags. So no caller
+		// may read them.
 		func(o *nats.Options) error { o.InboxPrefix = cmp.Or(o.InboxPrefix, wire.SubjectInbox); return nil },
 		nats.ReconnectBufSize(-1),
 		nats.IgnoreAuthErrorAbort(),

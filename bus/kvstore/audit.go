@@ -18,10 +18,12 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// mostProblem is how many bytes the reason may have why a record cannot be read: it quotes the record.
+// mostProblem is how many bytes the reason may have why a record cannot be read: it quotes the
+// record.
 const mostProblem = 500
 
-// AuditSource returns where an audit reads an installation: events and tags in JetStream, workers from the generators.
+// AuditSource returns where an audit reads an installation: events and tags in JetStream, workers
+// from the generators.
 func AuditSource(c *admin.Client, js jetstream.JetStream) audit.Source {
 	return audit.Source{
 		JS:      js,
@@ -30,8 +32,9 @@ func AuditSource(c *admin.Client, js jetstream.JetStream) audit.Source {
 	}
 }
 
-// readTags calls f with the record of a tag, or with those of all tags if tag is "". It reads by a consumer, which only
-// a majority of the servers makes: a leader that is cut off may answer reads for 20 s.
+// readTags calls f with the record of a tag, or with those of all tags if tag is "". It reads by a
+// consumer, which only a majority of the servers makes: a leader that is cut off may answer reads
+// for 20 s.
 func readTags(ctx context.Context, js jetstream.JetStream, tag string, f func(audit.Record)) error {
 	b, err := find(ctx, Config{JS: js}, wire.BucketTags)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -17,8 +17,8 @@ import (
 	"github.com/leafbus/leafbus/internal/wire"
 )
 
-// Backup is a copy of all records of an installation. It is complete: the snapshots of nats-server can lack a record
-// that is rewritten meanwhile.
+// Backup is a copy of all records of an installation. It is complete: the snapshots of nats-server
+// can lack a record that is rewritten meanwhile.
 type Backup struct {
 	Installation string    `json:"installation"`
 	Created      time.Time `json:"created"`
@@ -28,8 +28,9 @@ type Backup struct {
 
 const backupFormat = "leafbus backup 3"
 
-// TakeBackup reads all records of the installation, each one from the leader of its bucket. Generators may write
-// meanwhile. While the tags are lost, the error matches [allocator.ErrTagsLost].
+// TakeBackup reads all records of the installation, each one from the leader of its bucket.
+// Generators may write meanwhile. While the tags are lost, the error matches
+// [allocator.ErrTagsLost].
 func TakeBackup(ctx context.Context, cfg Config, progress Progress) (b Backup, err error) {
 	have, ok, err := ReadInstallation(ctx, cfg)
 	switch {
@@ -78,7 +79,8 @@ func lossOf(ctx context.Context, cfg Config, have Installation) error {
 		"restore an earlier backup, or end the loss with `leaf tag advance --all`, first", allocator.ErrTagsLost)
 }
 
-// backupFile is the JSON in a file. The file is compressed by gzip, whose checksum shows what is missing or changed.
+// backupFile is the JSON in a file. The file is compressed by gzip, whose checksum shows what is
+// missing or changed.
 type backupFile struct {
 	Format string `json:"format"`
 	Backup
@@ -95,7 +97,8 @@ var (
 	errCutBackup = errors.New("the file is cut off or damaged: use another backup")
 )
 
-// ParseBackup reads what [Backup.Write] wrote. It refuses a file of which anything is missing or changed.
+// ParseBackup reads what [Backup.Write] wrote. It refuses a file of which anything is missing or
+// changed.
 func ParseBackup(data []byte) (Backup, error) {
 	if !bytes.HasPrefix(data, []byte("\x1f\x8b")) { // as gzip begins
 		return Backup{}, errNoBackup

@@ -35,8 +35,8 @@ func (c Config) log() *slog.Logger { return cmp.Or(c.Log, slog.Default()) }
 // JetStream may be away.
 var ErrNoJetStream = errors.New("no JetStream answers on this NATS")
 
-// buckets are all that there are, in the order of a backup. The tags come before the master key of opaque tags, which
-// is written before the first of them.
+// buckets are all that there are, in the order of a backup. The tags come before the master key of
+// opaque tags, which is written before the first of them.
 var buckets = []string{wire.BucketInstallation, wire.BucketTags, wire.BucketWorkers, wire.BucketKeys}
 
 // descriptions of the buckets. That of the tags names their format: another one is refused.
@@ -50,8 +50,8 @@ var descriptions = map[string]string{
 const (
 	// mostWrites are more than a bucket ever has.
 	mostWrites = 1 << 40
-	// mostConflictPause is the longest pause of a change after a conflict. For some seconds, a leader that is cut off may
-	// answer reads with the record from before.
+	// mostConflictPause is the longest pause of a change after a conflict. For some seconds, a
+	// leader that is cut off may answer reads with the record from before.
 	mostConflictPause = 50 * time.Millisecond
 )
 
@@ -61,7 +61,8 @@ func streamOf(bucket string) string { return "KV_" + bucket }
 // subjectOf is what comes before the key in the subject of a bucket's record.
 func subjectOf(bucket string) string { return "$KV." + bucket + "." }
 
-// streamFor is how the stream under a bucket is made, apart from its replicas, size and first sequence.
+// streamFor is how the stream under a bucket is made, apart from its replicas, size and first
+// sequence.
 func streamFor(name string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              streamOf(name),
@@ -94,8 +95,8 @@ func (b bucket) saw(revision uint64) {
 	}
 }
 
-// find looks a bucket up. An error that matches [allocator.ErrRefused] says that it is not as generators make it; then
-// the bucket can still be read, unless its leader is too old.
+// find looks a bucket up. An error that matches [allocator.ErrRefused] says that it is not as
+// generators make it; then the bucket can still be read, unless its leader is too old.
 func find(ctx context.Context, cfg Config, name string) (bucket, error) {
 	stream, err := cfg.JS.Stream(ctx, streamOf(name))
 	if err != nil {
@@ -136,14 +137,15 @@ func makeBucket(ctx context.Context, cfg Config, name string) error {
 		return err
 	}
 	wanted := streamFor(name)
-	// Its revisions are above those of an earlier bucket, so a late write that names one of those fails. The clock
-	// may be behind that of the generator that made the earlier one.
+	// Its revisions are above those of an earlier bucket, so a late write that names one of those
+	// fails. The clock may be behind that of the generator that made the earlier one.
 	wanted.FirstSeq = max(uint64(time.Now().UnixMicro()), have.Tags+mostWrites)
 	err = replicate(ctx, cfg, func(replicas int) error {
 		wanted.Replicas = replicas
 		_, err := cfg.JS.CreateStream(ctx, wanted)
 		if code(err) == codeNotCreated {
-			// A server that still removes the files of a deleted stream refuses the new one 2 times in 1,000.
+			// A server that still removes the files of a deleted stream refuses the new one 2 times
+			// in 1,000.
 			_, err = cfg.JS.CreateStream(ctx, wanted)
 		}
 		if code(err) != codeNeedsSize {
@@ -196,15 +198,15 @@ func (b bucket) get(ctx context.Context, key string) (Record, error) {
 	return Record{b.name, key, append([]byte{}, msg.Data...), msg.Sequence}, nil
 }
 
-// put writes a record by compare-and-set on the revision that was read, and returns the new one. An error matches
-// [allocator.ErrConflict] if the key has another revision, [allocator.ErrUnavailable] if nothing was written, and
-// [allocator.ErrUncertain] if the write may have happened.
+// put writes a record by compare-and-set on the revision that was read, and returns the new one. An
+// error matches [allocator.ErrConflict] if the key has another revision, [allocator.ErrUnavailable]
+// if nothing was written, and [allocator.ErrUncertain] if the write may have happened.
 func (b bucket) put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	return b.send(ctx, key, value, jetstream.WithExpectLastSequencePerSubject(revision))
 }
 
-// change changes a record by compare-and-set, again when another generator was first. next returns the new value. Where
-// that is nil, or what is there, nothing is written.
+// change changes a record by compare-and-set, again when another generator was first. next returns
+// the new value. Where that is nil, or what is there, nothing is written.
 func (b bucket) change(ctx context.Context, key string, next func(is Record) ([]byte, error)) error {
 	for {
 		is, err := b.get(ctx, key)
@@ -230,8 +232,8 @@ func (b bucket) change(ctx context.Context, key string, next func(is Record) ([]
 	}
 }
 
-// send sends a message once: a second one would find the own write, and take it for a conflict. It returns the
-// message's sequence. The errors are those of put.
+// send sends a message once: a second one would find the own write, and take it for a conflict. It
+// returns the message's sequence. The errors are those of put.
 func (b bucket) send(
 	ctx context.Context, key string, value []byte, options ...jetstream.PublishOpt,
 ) (sequence uint64, err error) {

@@ -17,7 +17,8 @@ const (
 	atOnce = 64
 )
 
-// Progress is called with how far a long work is. The calls for a bucket come one after the other, and done grows.
+// Progress is called with how far a long work is. The calls for a bucket come one after the other,
+// and done grows.
 type Progress func(bucket string, done, total int)
 
 // readAll reads all records, in the order of keys, from the leader. It is complete when a list of
@@ -39,7 +40,8 @@ func (b bucket) readAll(ctx context.Context, progress Progress) ([]Record, error
 	return nil, errors.New("records are added faster than they can be read: try again when fewer tags are created")
 }
 
-// read reads the records of the keys that there are now and that are not known, and makes them known.
+// read reads the records of the keys that there are now and that are not known, and makes them
+// known.
 func (b bucket) read(ctx context.Context, known map[string]bool, progress Progress) ([]Record, error) {
 	subject := subjectOf(b.name)
 	info, err := b.leader.Info(ctx, jetstream.WithSubjectFilter(subject+">"))
@@ -65,8 +67,8 @@ func (b bucket) read(ctx context.Context, known map[string]bool, progress Progre
 	return slices.DeleteFunc(records, func(r Record) bool { return r.revision == 0 }), err // removed since
 }
 
-// parallel calls f for each number below n, atOnce at a time, until one returns an error. After each that succeeds it
-// calls done with how many have.
+// parallel calls f for each number below n, atOnce at a time, until one returns an error. After
+// each that succeeds it calls done with how many have.
 func parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error, done func(ended int)) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)

@@ -19,10 +19,11 @@ const (
 )
 
 const (
-	// refillBytes is what the stream counts for a refill event of a tag with 16 letters and IDs of 18 digits.
+	// refillBytes is what the stream counts for a refill event of a tag with 16 letters and IDs of
+	// 18 digits.
 	refillBytes = 512
-	// eventShare is how many subjects fill the stream. One subject gets at most such a part of it, so the refills of
-	// one busy tag leave the events of the others in the stream.
+	// eventShare is how many subjects fill the stream. One subject gets at most such a part of it,
+	// so the refills of one busy tag leave the events of the others in the stream.
 	eventShare = 8
 )
 
@@ -33,8 +34,8 @@ type Events struct {
 	MaxAge   time.Duration // how long it keeps an event if it is created; 0: DefaultEventsMaxAge
 }
 
-// Open makes sure that the event stream exists. It may be called again. It leaves an existing stream as it
-// is, because an operator may have configured it.
+// Open makes sure that the event stream exists. It may be called again. It leaves an existing
+// stream as it is, because an operator may have configured it.
 func (e Events) Open(ctx context.Context) error {
 	_, err := e.JS.Stream(ctx, events.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

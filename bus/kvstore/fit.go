@@ -17,8 +17,9 @@ const leaderVersion = "_nats.ver"
 var errOldLeader = fmt.Errorf("%w: a NATS server older than 2.11 leads the bucket, and generators can repeat IDs with "+
 	"it: upgrade every NATS server to 2.11.0 or later", allocator.ErrRefused)
 
-// checkLeader refuses a leader that is older than 2.11: such a server can lose or repeat what a compare-and-set has
-// written. No greeting shows that, because the leader may be another server than the one that the connection is to.
+// checkLeader refuses a leader that is older than 2.11: such a server can lose or repeat what a
+// compare-and-set has written. No greeting shows that, because the leader may be another server
+// than the one that the connection is to.
 func checkLeader(info *jetstream.StreamInfo) error {
 	switch {
 	case info.Config.Metadata[leaderVersion] != "":
@@ -29,8 +30,9 @@ func checkLeader(info *jetstream.StreamInfo) error {
 	return errOldLeader
 }
 
-// Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration could lose records by
-// itself, or give old ones. The bucket of the tags must be as generators make it, apart from its replicas and size.
+// Fit returns an error that matches [allocator.ErrRefused] if a bucket with this configuration
+// could lose records by itself, or give old ones. The bucket of the tags must be as generators make
+// it, apart from its replicas and size.
 func Fit(bucket string, c jetstream.StreamConfig) error {
 	what, tags := flaw(c), bucket == wire.BucketTags
 	switch {

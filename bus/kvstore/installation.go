@@ -17,9 +17,8 @@ import (
 // InstallationKey is the key of the installation's record in its bucket.
 const InstallationKey = "installation"
 
-// Installation is the record of what one NATS account's generators have in
-// common. It is made once; what it says is for life, because IDs of two
-// layouts or two stores could be the same.
+// Installation is the record of what one NATS account's generators have in common. It is made once;
+// what it says is for life, because IDs of two layouts or two stores could be the same.
 type Installation struct {
 	ID       string `json:"id"`       // random
 	Store    string `json:"store"`    // of tags: kv, mysql
@@ -31,14 +30,14 @@ type Installation struct {
 	ZooKeeper string `json:"zookeeper,omitempty"`
 	snowflake.Layout
 	Created time.Time `json:"created"`
-	// Tags is the first sequence of the bucket with the tags; 0: none may be created yet. Any other bucket has lost
-	// them.
+	// Tags is the first sequence of the bucket with the tags; 0: none may be created yet. Any other
+	// bucket has lost them.
 	Tags uint64 `json:"tags,omitempty,string"`
 }
 
-// ReadInstallation returns the installation's record, as the leader of its bucket has it; ok is false if there is none.
-// It creates no bucket: an empty one would be in the way of a restore. An error that matches [allocator.ErrRefused]
-// will stay; one that matches [ErrNoJetStream] may pass.
+// ReadInstallation returns the installation's record, as the leader of its bucket has it; ok is
+// false if there is none. It creates no bucket: an empty one would be in the way of a restore. An
+// error that matches [allocator.ErrRefused] will stay; one that matches [ErrNoJetStream] may pass.
 func ReadInstallation(ctx context.Context, cfg Config) (have Installation, ok bool, err error) {
 	b, err := find(ctx, cfg, wire.BucketInstallation)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -67,8 +66,8 @@ func decodeInstallation(r Record) (have Installation, err error) {
 	return have, nil
 }
 
-// CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is missing. It does
-// nothing if there is a record: read it then.
+// CreateInstallation makes the installation's record, by compare-and-set, and its bucket if that is
+// missing. It does nothing if there is a record: read it then.
 func CreateInstallation(ctx context.Context, cfg Config, first Installation) error {
 	b, err := open(ctx, cfg, wire.BucketInstallation)
 	if err != nil {
@@ -83,8 +82,9 @@ func CreateInstallation(ctx context.Context, cfg Config, first Installation) err
 	})
 }
 
-// ChangeInstallation changes the installation's record by compare-and-set, and returns what
-// is there then. change is called again when another generator was first. If it fails, nothing changes.
+// ChangeInstallation changes the installation's record by compare-and-set, and returns what is
+// there then. change is called again when another generator was first. If it fails, nothing
+// changes.
 func ChangeInstallation(
 	ctx context.Context, cfg Config, change func(*Installation) error,
 ) (have Installation, err error) {

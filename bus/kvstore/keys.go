@@ -24,17 +24,19 @@ const (
 	masterFormat = 1
 	// keyTimeout bounds the reading of the record. It can be repeated safely.
 	keyTimeout = time.Second
-	// maxPermutations is how many permutations stay in memory. One needs 700 bytes, and is made again in 2 µs.
+	// maxPermutations is how many permutations stay in memory. One needs 700 bytes, and is made
+	// again in 2 µs.
 	maxPermutations = 10_000
 )
 
-// Keys makes the keys of opaque tags from one master key, which is the only record of the bucket LEAF_KEYS. The
-// bucket is made with the first opaque tag, and the stream refuses later versions, deletions and purges. It
-// implements [allocator.Keys]. Its methods are safe for concurrent use.
+// Keys makes the keys of opaque tags from one master key, which is the only record of the bucket
+// LEAF_KEYS. The bucket is made with the first opaque tag, and the stream refuses later versions,
+// deletions and purges. It implements [allocator.Keys]. Its methods are safe for concurrent use.
 //
-// A tag's record has the ID of its key. So a tag is refused if the master key is lost, or is another one: two keys
-// would make the same ID of two numbers. A master key that fits a record stays in memory, for life: this generator
-// goes on if the bucket is lost, and writes it back. It refuses tags whose records name a key of another one.
+// A tag's record has the ID of its key. So a tag is refused if the master key is lost, or is
+// another one: two keys would make the same ID of two numbers. A master key that fits a record
+// stays in memory, for life: this generator goes on if the bucket is lost, and writes it back. It
+// refuses tags whose records name a key of another one.
 type Keys struct {
 	cfg Config
 	any atomic.Bool // there is a master key in memory; most installations have no opaque tags
@@ -52,7 +54,8 @@ func NewKeys(cfg Config) *Keys {
 	return &Keys{cfg: cfg, domains: make(map[string]opaque.Domain), permutations: make(map[string]*opaque.Permutation)}
 }
 
-// Known returns the permutation of a tag, if it is opaque and [Keys.Load] has succeeded for it; else nil.
+// Known returns the permutation of a tag, if it is opaque and [Keys.Load] has succeeded for it;
+// else nil.
 func (k *Keys) Known(tag string) *opaque.Permutation {
 	if !k.any.Load() {
 		return nil
@@ -87,7 +90,8 @@ func (k *Keys) Load(ctx context.Context, t allocator.Tag) error {
 	return err
 }
 
-// Permutation returns that of an opaque tag by its record, of a deleted tag too. The errors are those of Load.
+// Permutation returns that of an opaque tag by its record, of a deleted tag too. The errors are
+// those of Load.
 func (k *Keys) Permutation(ctx context.Context, t allocator.Tag) (*opaque.Permutation, error) {
 	if p := k.Known(t.Name); p != nil && p.KeyID() == t.KeyID && p.Domain() == t.Order.Domain() {
 		return p, nil
@@ -122,8 +126,8 @@ func (k *Keys) held() []byte {
 	return k.master
 }
 
-// Make implements [allocator.Keys]. It has no effect on memory: only a record shows that the master key is the right
-// one.
+// Make implements [allocator.Keys]. It has no effect on memory: only a record shows that the master
+// key is the right one.
 func (k *Keys) Make(
 	ctx context.Context, t allocator.Tag, before func(context.Context) (string, error),
 ) (id string, err error) {
@@ -144,9 +148,9 @@ func (k *Keys) Make(
 	return opaque.KeyID(opaque.DeriveKey(master, t.Name, t.Order.Domain())), nil
 }
 
-// Check compares the bucket with the master key in memory, and writes that back if it is lost. If there is none in
-// memory, it loads the one of t, which is the record of any opaque tag. An error that matches [allocator.ErrDamaged]
-// says what is wrong with the keys.
+// Check compares the bucket with the master key in memory, and writes that back if it is lost. If
+// there is none in memory, it loads the one of t, which is the record of any opaque tag. An error
+// that matches [allocator.ErrDamaged] says what is wrong with the keys.
 func (k *Keys) Check(ctx context.Context, t allocator.Tag) error {
 	if k.held() == nil {
 		return k.Load(ctx, t)
@@ -194,8 +198,8 @@ func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	return decodeMaster(r.Value)
 }
 
-// write writes the master key unless there is one, and returns the one that counts: another generator may be first.
-// After a write without an answer, the next attempt finds what happened.
+// write writes the master key unless there is one, and returns the one that counts: another
+// generator may be first. After a write without an answer, the next attempt finds what happened.
 func (k *Keys) write(ctx context.Context, master []byte) ([]byte, error) {
 	b, err := open(ctx, k.cfg, wire.BucketKeys)
 	if err != nil {

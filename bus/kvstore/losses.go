@@ -23,19 +23,20 @@ const (
 	lookEach = 5 * time.Second
 	// lookTimeout bounds a look.
 	lookTimeout = 2 * time.Second
-	// creationLook is how old a look for losses may be before a tag is created, or counts as unknown.
+	// creationLook is how old a look for losses may be before a tag is created, or counts as
+	// unknown.
 	creationLook = 100 * time.Millisecond
 )
 
-// marker is a record beside those of the tags. A bucket without it is new, or has lost its records: the settings of a
-// stream survive the loss of the disks with its messages.
+// marker is a record beside those of the tags. A bucket without it is new, or has lost its records:
+// the settings of a stream survive the loss of the disks with its messages.
 type marker struct {
 	Installation string `json:"installation"`
 	FirstSeq     uint64 `json:"first_seq,string"`
 }
 
-// whole reports whether the bucket of the tags has its marker. It refuses the bucket of another installation: its tags
-// are not those of this one, and may be further back.
+// whole reports whether the bucket of the tags has its marker. It refuses the bucket of another
+// installation: its tags are not those of this one, and may be further back.
 func (b bucket) whole(ctx context.Context, installation string) (bool, error) {
 	r, err := b.get(ctx, markerKey)
 	if err != nil {
@@ -54,9 +55,9 @@ func (b bucket) whole(ctx context.Context, installation string) (bool, error) {
 	return m.FirstSeq == b.first, nil
 }
 
-// mark makes the bucket of the tags the one of the installation. The marker comes first: where the note about the
-// bucket is missing, the next attempt writes it. A note about another bucket shows that the tags were lost. It stays
-// unless that ends.
+// mark makes the bucket of the tags the one of the installation. The marker comes first: where the
+// note about the bucket is missing, the next attempt writes it. A note about another bucket shows
+// that the tags were lost. It stays unless that ends.
 func (b bucket) mark(ctx context.Context, installation string, end bool) error {
 	whole, err := b.whole(ctx, installation)
 	if err != nil {
@@ -80,14 +81,16 @@ func (b bucket) mark(ctx context.Context, installation string, end bool) error {
 	return err
 }
 
-// FirstOfTags is [Installation.Tags] for a record of the installation that is made again. If the bucket of its tags is
-// not there either, the tags count as lost. It refuses the bucket of another installation.
+// FirstOfTags is [Installation.Tags] for a record of the installation that is made again. If the
+// bucket of its tags is not there either, the tags count as lost. It refuses the bucket of another
+// installation.
 func FirstOfTags(ctx context.Context, cfg Config, installation string) (uint64, error) {
 	_, first, err := findTags(ctx, cfg, installation)
 	return first, err
 }
 
-// findTags looks up the bucket of the tags, and returns what the installation's record should say about it.
+// findTags looks up the bucket of the tags, and returns what the installation's record should say
+// about it.
 func findTags(ctx context.Context, cfg Config, installation string) (b bucket, first uint64, err error) {
 	const lost = 1 // no bucket has it
 	b, err = find(ctx, cfg, wire.BucketTags)
@@ -104,9 +107,9 @@ func findTags(ctx context.Context, cfg Config, installation string) (b bucket, f
 	return b, b.first, err
 }
 
-// endLoss says that all tags that were lost are there again, as far as anybody knows them: from now on names without a
-// record are new. It makes the bucket if it is missing. first is that of the bucket in which they are; 0: whichever
-// there is.
+// endLoss says that all tags that were lost are there again, as far as anybody knows them: from now
+// on names without a record are new. It makes the bucket if it is missing. first is that of the
+// bucket in which they are; 0: whichever there is.
 func endLoss(ctx context.Context, cfg Config, first uint64) error {
 	have, ok, err := ReadInstallation(ctx, cfg)
 	if err == nil && !ok {
@@ -169,8 +172,8 @@ func (r *Records) keepLooking(ctx context.Context) {
 	}
 }
 
-// look finds whether JetStream lost the installation's record or the tags, and keeps that for Err. err: it is not
-// known.
+// look finds whether JetStream lost the installation's record or the tags, and keeps that for Err.
+// err: it is not known.
 func (r *Records) look(ctx context.Context) (lost, err error) {
 	at := time.Now()
 	if lost, err = r.losses(ctx); err != nil {

@@ -13,20 +13,23 @@ import (
 )
 
 const (
-	// oldStoreWait is how long a restore waits for the end of an old store, and oldStoreAgain its pause before each
-	// look: longer than a server waits before it reports its store to the others, which is 1.5 s.
+	// oldStoreWait is how long a restore waits for the end of an old store, and oldStoreAgain its
+	// pause before each look: longer than a server waits before it reports its store to the others,
+	// which is 1.5 s.
 	oldStoreWait  = time.Minute
 	oldStoreAgain = 2 * time.Second
-	// oldStoreHidden is how long the wait is where an old store cannot be seen beside the streams of other programs.
+	// oldStoreHidden is how long the wait is where an old store cannot be seen beside the streams
+	// of other programs.
 	oldStoreHidden = 40 * time.Second
 )
 
-// CheckOldStore returns an error while a server still has the streams of the time when it was alone, and its new
-// cluster does not know them. nats-server deletes them 30 s after the cluster has formed. A stream that is created
-// before has their records on that server, and not on the others. So records would come and go with the leader.
+// CheckOldStore returns an error while a server still has the streams of the time when it was
+// alone, and its new cluster does not know them. nats-server deletes them 30 s after the cluster
+// has formed. A stream that is created before has their records on that server, and not on the
+// others. So records would come and go with the leader.
 //
-// since is when the first such check was made: at first the servers have not reported their stores to each other, and
-// streams of other programs hide an old store. The zero value: long ago.
+// since is when the first such check was made: at first the servers have not reported their stores
+// to each other, and streams of other programs hide an old store. The zero value: long ago.
 func CheckOldStore(ctx context.Context, cfg Config, since time.Time) error {
 	if !cfg.clustered() {
 		return nil

@@ -18,18 +18,20 @@ import (
 )
 
 const (
-	// beats is how many keys generators write to only to learn how far the bucket is. They are a fixed set, because
-	// nothing can be deleted.
+	// beats is how many keys generators write to only to learn how far the bucket is. They are a
+	// fixed set, because nothing can be deleted.
 	beats = 64
-	// recordHead is by how many bytes the header and the subject of a record may be longer than those of a beat.
+	// recordHead is by how many bytes the header and the subject of a record may be longer than
+	// those of a beat.
 	recordHead = 256
-	// loadTimeout bounds a read. It can be repeated safely, and its answer may be lost with the connection.
+	// loadTimeout bounds a read. It can be repeated safely, and its answer may be lost with the
+	// connection.
 	loadTimeout = 2 * time.Second
 )
 
-// Records keeps the record of each tag in the bucket LEAF_TAGS. It implements [allocator.Records]. Until [Records.Open]
-// has returned without an error, its methods return [allocator.ErrUnavailable], and Watch waits. Its methods are safe
-// for concurrent use.
+// Records keeps the record of each tag in the bucket LEAF_TAGS. It implements [allocator.Records].
+// Until [Records.Open] has returned without an error, its methods return
+// [allocator.ErrUnavailable], and Watch waits. Its methods are safe for concurrent use.
 type Records struct {
 	cfg  Config
 	beat string // its own key among the beats
@@ -70,9 +72,9 @@ func NewRecords(cfg Config) *Records {
 var errNotOpen = fmt.Errorf("%w: bucket %s is not open yet: `leaf nodes` says why",
 	allocator.ErrUnavailable, wire.BucketTags)
 
-// Open opens the bucket of this installation, which it creates if it is missing and the installation's record is there.
-// It may be called until it succeeds; an error that matches [allocator.ErrRefused] will stay. It also succeeds where
-// tags were lost: see [Records.Err].
+// Open opens the bucket of this installation, which it creates if it is missing and the
+// installation's record is there. It may be called until it succeeds; an error that matches
+// [allocator.ErrRefused] will stay. It also succeeds where tags were lost: see [Records.Err].
 func (r *Records) Open(ctx context.Context, own Installation) error {
 	r.own.Store(&own)
 	have, ok, err := ReadInstallation(ctx, r.cfg)
@@ -112,8 +114,8 @@ func (r *Records) wake() {
 	}
 }
 
-// EndLoss says that all tags that were lost are there again, as far as anybody knows them. [Records.Err] shows it at
-// once.
+// EndLoss says that all tags that were lost are there again, as far as anybody knows them.
+// [Records.Err] shows it at once.
 func (r *Records) EndLoss(ctx context.Context) error {
 	err := endLoss(ctx, r.cfg, 0)
 	if err == nil {
@@ -154,7 +156,8 @@ func (r *Records) Load(ctx context.Context, tag string) (allocator.Stored, error
 	return s, err
 }
 
-// load is Load for a bucket. revision is that of what is there, also of a record that counts as none.
+// load is Load for a bucket. revision is that of what is there, also of a record that counts as
+// none.
 func (r *Records) load(ctx context.Context, b bucket, tag string) (s allocator.Stored, revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -169,8 +172,8 @@ func (r *Records) load(ctx context.Context, b bucket, tag string) (s allocator.S
 	return s, is.revision, err
 }
 
-// Swap implements [allocator.Records]. It creates nothing while the installation's record is lost, or cannot be read,
-// or if it finds that the tags were lost before [Records.Err] has said so.
+// Swap implements [allocator.Records]. It creates nothing while the installation's record is lost,
+// or cannot be read, or if it finds that the tags were lost before [Records.Err] has said so.
 func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (uint64, error) {
 	b, err := r.opened()
 	if err != nil {
@@ -188,7 +191,8 @@ func (r *Records) Swap(ctx context.Context, t allocator.Tag, revision uint64) (u
 			return 0, fmt.Errorf("%w: nothing was written: %w", allocator.ErrUnavailable, err)
 		}
 	}
-	// Another generator pushed the revision: it may be of a bucket that was made again, or restored.
+	// Another generator pushed the revision: it may be of a bucket that was made again, or
+	// restored.
 	if revision != 0 && revision < b.first || revision > b.seen.Load() {
 		switch s, _, err := r.load(ctx, b, t.Name); {
 		case errors.Is(err, errRemade):
@@ -250,8 +254,9 @@ func (r *Records) write(
 	return made, err
 }
 
-// probe finds whether records can be written again. If JetStream had no room for a record, it writes at least as many
-// bytes: a write without a body may fit into a bucket that is full for all records.
+// probe finds whether records can be written again. If JetStream had no room for a record, it
+// writes at least as many bytes: a write without a body may fit into a bucket that is full for all
+// records.
 func (r *Records) probe(ctx context.Context, b bucket) error {
 	var body []byte
 	if f := r.failed.Load(); f != nil && f.bytes > 0 {
@@ -261,7 +266,8 @@ func (r *Records) probe(ctx context.Context, b bucket) error {
 	return err
 }
 
-// Unwritable says why records cannot be written; nil: as far as is known, they can. It does not block.
+// Unwritable says why records cannot be written; nil: as far as is known, they can. It does not
+// block.
 func (r *Records) Unwritable() error {
 	f := r.failed.Load()
 	if f == nil {

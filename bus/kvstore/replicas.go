@@ -21,9 +21,10 @@ const (
 	placementPause = 500 * time.Millisecond
 )
 
-// replicate calls create with the configured number of replicas. The default is 3 in a
-// cluster, or 1 if the cluster has fewer than 3 servers with JetStream. It does not take a server that is away for
-// one that does not exist: if the installation's record has 3 replicas, the error stays until all are back.
+// replicate calls create with the configured number of replicas. The default is 3 in a cluster, or
+// 1 if the cluster has fewer than 3 servers with JetStream. It does not take a server that is away
+// for one that does not exist: if the installation's record has 3 replicas, the error stays until
+// all are back.
 func replicate(ctx context.Context, cfg Config, create func(replicas int) error) error {
 	switch {
 	case cfg.Replicas > 0:
@@ -59,7 +60,8 @@ func replicate(ctx context.Context, cfg Config, create func(replicas int) error)
 // clustered reports whether the NATS server is one of a cluster.
 func (c Config) clustered() bool { return c.JS.Conn().ConnectedClusterName() != "" }
 
-// Streams are those that keep the state of an installation. One without opaque tags, or with ZooKeeper, lacks some.
+// Streams are those that keep the state of an installation. One without opaque tags, or with
+// ZooKeeper, lacks some.
 func Streams() []string {
 	var names []string
 	for _, bucket := range buckets {
@@ -68,8 +70,8 @@ func Streams() []string {
 	return append(names, events.Stream)
 }
 
-// FewReplicas returns an error if a stream of Leafbus has fewer replicas than the configuration asks for, or than a
-// cluster should have. It returns nil if JetStream does not say it.
+// FewReplicas returns an error if a stream of Leafbus has fewer replicas than the configuration
+// asks for, or than a cluster should have. It returns nil if JetStream does not say it.
 func (c Config) FewReplicas(ctx context.Context) error {
 	want := c.Replicas
 	if want == 0 && c.clustered() {

@@ -22,19 +22,20 @@ type Restored struct {
 	Unchanged int `json:"unchanged"`
 	// Behind are the tags of which somebody knows more IDs than the backup and JetStream.
 	Behind []string `json:"-"`
-	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what they said may be
-	// above the backup.
+	// Damaged are records that JetStream has and that cannot be read. They stay as they are: what
+	// they said may be above the backup.
 	Damaged []string `json:"damaged"`
 }
 
-// restoreOrder writes the records that others depend on first. The master key comes before opaque tags. The record of
-// the installation comes last, because generators wait for it.
+// restoreOrder writes the records that others depend on first. The master key comes before opaque
+// tags. The record of the installation comes last, because generators wait for it.
 var restoreOrder = []string{wire.BucketKeys, wire.BucketWorkers, wire.BucketTags, wire.BucketInstallation}
 
-// Restore puts the records of a backup back. It makes missing buckets as generators make them. A record that is there
-// is raised, and nothing is lowered: so it can be repeated, also while generators run. known is the end of all ranges
-// of each tag that somebody knows: the records of these tags are raised to it. If a record contradicts the backup,
-// the error matches [allocator.ErrRefused], and nothing was written.
+// Restore puts the records of a backup back. It makes missing buckets as generators make them. A
+// record that is there is raised, and nothing is lowered: so it can be repeated, also while
+// generators run. known is the end of all ranges of each tag that somebody knows: the records of
+// these tags are raised to it. If a record contradicts the backup, the error matches
+// [allocator.ErrRefused], and nothing was written.
 func Restore(ctx context.Context, cfg Config, b Backup, known map[string]int64, progress Progress) (done Restored,
 	err error) {
 	done.Damaged = []string{} // in JSON [], not null
@@ -165,8 +166,9 @@ func (b bucket) restore(ctx context.Context, r Record, known map[string]int64) (
 }
 
 // merge returns what a record is after the restore, where is is what there is, and the backup may
-// have nothing (a nil value). nil: there is still nothing. An error that matches [allocator.ErrRefused] says that the
-// two contradict each other, one that matches [allocator.ErrDamaged] that what there is cannot be read.
+// have nothing (a nil value). nil: there is still nothing. An error that matches
+// [allocator.ErrRefused] says that the two contradict each other, one that matches
+// [allocator.ErrDamaged] that what there is cannot be read.
 func (b bucket) merge(r, is Record, known map[string]int64) ([]byte, error) {
 	var has []byte // nil: there is none
 	if len(is.Value) > 0 {
@@ -195,8 +197,8 @@ func (b bucket) merge(r, is Record, known map[string]int64) ([]byte, error) {
 	return has, nil
 }
 
-// mergeTag merges the records of a tag for the bucket with this first sequence. A record for another bucket counts as
-// none.
+// mergeTag merges the records of a tag for the bucket with this first sequence. A record for
+// another bucket counts as none.
 func mergeTag(r Record, has []byte, known int64, first uint64) ([]byte, error) {
 	was, _, lacks := decodeRecord(r.Key, r.Value)
 	is, of, err := decodeRecord(r.Key, has)

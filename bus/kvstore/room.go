@@ -51,7 +51,8 @@ func full(err error) bool {
 	return false
 }
 
-// sizeOf is the size of a bucket in an account that demands one: enough for some 500,000 tags, or for all workers.
+// sizeOf is the size of a bucket in an account that demands one: enough for some 500,000 tags, or
+// for all workers.
 func sizeOf(bucket string) int64 {
 	if bucket == wire.BucketTags {
 		return 256 << 20
@@ -62,7 +63,8 @@ func sizeOf(bucket string) int64 {
 // leastBytes is where shrink ends: a smaller size does not help.
 const leastBytes = 1 << 20
 
-// shrink calls create with a size, and with half of it as often as the account or the server has no room for so much.
+// shrink calls create with a size, and with half of it as often as the account or the server has no
+// room for so much.
 func shrink(size int64, create func(maxBytes int64) error) error {
 	for {
 		err := create(size)

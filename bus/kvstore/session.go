@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	// heartbeat is how often an idle consumer says that it is there, and silence how long it may say nothing.
+	// heartbeat is how often an idle consumer says that it is there, and silence how long it may
+	// say nothing.
 	heartbeat = time.Second
 	silence   = 3 * time.Second
-	// beatTimeout bounds an own write, and beatAgain is how long a position that is far enough may go on counting
-	// records that were replaced.
+	// beatTimeout bounds an own write, and beatAgain is how long a position that is far enough may
+	// go on counting records that were replaced.
 	beatTimeout = 3 * time.Second
 	beatAgain   = 20 * time.Millisecond
 	// Pauses after a session that failed: they double from the first to the last.
@@ -36,9 +37,9 @@ const (
 // errAgain ends a session because a new one is wanted.
 var errAgain = errors.New("a new session is wanted")
 
-// Watch implements [allocator.Records] by one session after the other. A session reads all records, and then the
-// changes. None continues at a revision that another one has reached: a bucket that was restored, and grew past it,
-// hides what was written below.
+// Watch implements [allocator.Records] by one session after the other. A session reads all records,
+// and then the changes. None continues at a revision that another one has reached: a bucket that
+// was restored, and grew past it, hides what was written below.
 func (r *Records) Watch(ctx context.Context, f func(allocator.Update)) error {
 	connected := r.cfg.JS.Conn().StatusChanged(nats.CONNECTED)
 	defer r.cfg.JS.Conn().RemoveStatusListener(connected)
@@ -184,9 +185,9 @@ func (s *session) follow(ctx context.Context, synced func()) (err error) {
 	return err
 }
 
-// sync reads until an own write was acknowledged, and the reading then went past it, twice in a row. wrote is the
-// sequence of the first one. Once does not do: a consumer skips the records that were replaced, and counts them a
-// moment later.
+// sync reads until an own write was acknowledged, and the reading then went past it, twice in a
+// row. wrote is the sequence of the first one. Once does not do: a consumer skips the records that
+// were replaced, and counts them a moment later.
 func (s *session) sync(ctx context.Context, wrote uint64) error {
 	for passed := 0; ; {
 		for s.at < wrote || s.pending > 0 {
@@ -242,7 +243,8 @@ func (s *session) next(ctx context.Context, late <-chan time.Time) (came bool, e
 	}
 }
 
-// subscribe makes the consumer. It is in memory, on any server of the cluster, and may be behind there.
+// subscribe makes the consumer. It is in memory, on any server of the cluster, and may be behind
+// there.
 func (s *session) subscribe(ctx context.Context) error {
 	conn := s.cfg.JS.Conn()
 	messages, inbox := make(chan *nats.Msg), conn.NewInbox()
@@ -268,8 +270,8 @@ func (s *session) subscribe(ctx context.Context) error {
 	return err
 }
 
-// take handles a message of the consumer. The error of one that is not the next shows a gap, or a consumer that began
-// again because its server came back.
+// take handles a message of the consumer. The error of one that is not the next shows a gap, or a
+// consumer that began again because its server came back.
 func (s *session) take(ctx context.Context, m *nats.Msg) error {
 	if len(m.Data) == 0 && m.Header.Get("Status") == "100" {
 		return s.control(m)
@@ -298,7 +300,8 @@ func (s *session) take(ctx context.Context, m *nats.Msg) error {
 	return nil
 }
 
-// control answers flow control, without which the consumer stops, and compares a heartbeat with what has come.
+// control answers flow control, without which the consumer stops, and compares a heartbeat with
+// what has come.
 func (s *session) control(m *nats.Msg) error {
 	reply := m.Reply
 	if stalled := m.Header.Get("Nats-Consumer-Stalled"); stalled != "" {

@@ -12,8 +12,8 @@ import (
 
 // tagRecord is the JSON of a tag's record.
 type tagRecord struct {
-	// Bucket is the first sequence of the bucket that the record was written for. A write that was sent before the
-	// bucket was made again may land in the new one, where it counts as no record.
+	// Bucket is the first sequence of the bucket that the record was written for. A write that was
+	// sent before the bucket was made again may land in the new one, where it counts as no record.
 	Bucket uint64 `json:"bucket,string"`
 	allocator.Tag
 }
@@ -24,8 +24,9 @@ func encodeTag(t allocator.Tag, bucket uint64) ([]byte, error) {
 	return json.Marshal(tagRecord{bucket, t})
 }
 
-// decodeRecord reads a record, and for which bucket it was written. One that this package cannot have written is an
-// error, ErrDamaged or ErrNewer: a guess could repeat IDs. The marker of a deletion has no data.
+// decodeRecord reads a record, and for which bucket it was written. One that this package cannot
+// have written is an error, ErrDamaged or ErrNewer: a guess could repeat IDs. The marker of a
+// deletion has no data.
 func decodeRecord(key string, data []byte) (t allocator.Tag, bucket uint64, err error) {
 	var r tagRecord
 	err = decodeWhole(data, &r)
@@ -61,8 +62,8 @@ func (r tagRecord) sound() bool {
 // errRemade: the record was written for a later bucket than the one that this generator knows.
 var errRemade = fmt.Errorf("%w: bucket %s was made again", allocator.ErrUnavailable, wire.BucketTags)
 
-// stored reads a record as the bucket of the tags has it. If the record names a later bucket, it looks whether there is
-// one. If not, a hand wrote the record.
+// stored reads a record as the bucket of the tags has it. If the record names a later bucket, it
+// looks whether there is one. If not, a hand wrote the record.
 func (b bucket) stored(ctx context.Context, r Record) (allocator.Stored, error) {
 	unread := allocator.Stored{Tag: allocator.Tag{Name: r.Key}, Revision: r.revision}
 	t, of, err := decodeRecord(r.Key, r.Value)

@@ -16,12 +16,11 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Workers keeps the records of workers in the bucket LEAF_WORKERS, a key each,
-// as the JSON of [snowflake.Record]; the version is the key's revision. It
-// implements [snowflake.Registry].
+// Workers keeps the records of workers in the bucket LEAF_WORKERS, a key each, as the JSON of
+// [snowflake.Record]; the version is the key's revision. It implements [snowflake.Registry].
 //
-// It looks the bucket up for each call, and makes it if it is missing. An error that matches [snowflake.ErrRefused]
-// will stay.
+// It looks the bucket up for each call, and makes it if it is missing. An error that matches
+// [snowflake.ErrRefused] will stay.
 type Workers struct {
 	cfg Config
 
@@ -80,9 +79,9 @@ func (w *Workers) know(e snowflake.Entry) {
 	w.known[e.Worker] = e
 }
 
-// unchanged reports whether the bucket still has the record that had this version when
-// it was read or written. Comparing revisions is not enough: a bucket that was restored from a snapshot
-// uses the same ones again.
+// unchanged reports whether the bucket still has the record that had this version when it was read
+// or written. Comparing revisions is not enough: a bucket that was restored from a snapshot uses
+// the same ones again.
 func (w *Workers) unchanged(ctx context.Context, b bucket, worker int64, version uint64) (bool, error) {
 	w.mu.Lock()
 	known := w.known[worker]

@@ -39,7 +39,8 @@ type failure struct {
 	First  string `json:"first"` // the first one's error
 }
 
-// benchReport is what a load found, as --json writes it. Latencies are of requests that succeeded, in µs.
+// benchReport is what a load found, as --json writes it. Latencies are of requests that succeeded,
+// in µs.
 type benchReport struct {
 	Seconds           float64            `json:"seconds"`
 	Requests          int64              `json:"requests"` // answered with IDs
@@ -59,8 +60,8 @@ var percentiles = []struct {
 	at   float64
 }{{"p50", 50}, {"p90", 90}, {"p99", 99}, {"p99.9", 99.9}, {"p99.99", 99.99}, {"max", 100}}
 
-// runBench makes a load. The error is that of a first request, which is not measured: after it, the first segment is
-// there, and every later request would get that error too.
+// runBench makes a load. The error is that of a first request, which is not measured: after it, the
+// first segment is there, and every later request would get that error too.
 func runBench(
 	ctx context.Context, l load.Load, get func(context.Context) ([]bus.Range, error),
 ) (*benchReport, error) {
@@ -103,8 +104,8 @@ func sum(runs []bus.Range) (ids int64) {
 	return ids
 }
 
-// work is one caller's. It compares its IDs with those of all others itself, and makes no request meanwhile: a check
-// that cannot keep up slows the load, and needs no queue.
+// work is one caller's. It compares its IDs with those of all others itself, and makes no request
+// meanwhile: a check that cannot keep up slows the load, and needs no queue.
 func (b *bench) work(ctx context.Context, c *load.Caller) error {
 	var own []bus.Range // not in seen yet
 	defer func() { b.seen.Add(own...) }()

@@ -63,8 +63,8 @@ type doctor struct {
 	findings []finding
 }
 
-// examine runs one check. It returns what is well, nothing if there was nothing to check, or an error. What it adds
-// itself is a finding instead.
+// examine runs one check. It returns what is well, nothing if there was nothing to check, or an
+// error. What it adds itself is a finding instead.
 func (d *doctor) examine(ctx context.Context, name string, check func(context.Context) (string, error)) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
@@ -79,7 +79,8 @@ func (d *doctor) examine(ctx context.Context, name string, check func(context.Co
 
 func (d *doctor) add(f finding) { d.findings = append(d.findings, f) }
 
-// failed is the finding of a check that failed. An error that says only that something does not answer needs advice.
+// failed is the finding of a check that failed. An error that says only that something does not
+// answer needs advice.
 func failed(check string, err error) finding {
 	f := finding{State: stateProblem, Found: err.Error()}
 	if _, ofJetStream := errors.AsType[*jetstream.APIError](err); ofJetStream {

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	// settleFor is how long nothing may be wrong until any one machine may stop: longer than an election in a cluster,
-	// which takes 4 to 9 s. A replica on a machine that was just killed is silent before that. A server with an empty
-	// disk may count as current before it has copied the state.
+	// settleFor is how long nothing may be wrong until any one machine may stop: longer than an
+	// election in a cluster, which takes 4 to 9 s. A replica on a machine that was just killed is
+	// silent before that. A server with an empty disk may count as current before it has copied the
+	// state.
 	settleFor = 15 * time.Second
 	lookEvery = 500 * time.Millisecond
 )
@@ -88,8 +89,8 @@ func awaitRedundancy(s *cli.Session, most time.Duration) error {
 	return err
 }
 
-// await looks until any one machine may stop, and returns the last look, and what keeps them. report is called after
-// each look with that.
+// await looks until any one machine may stop, and returns the last look, and what keeps them.
+// report is called after each look with that.
 func await(
 	ctx context.Context, most time.Duration, lookAround func(context.Context) (look, error), report func([]finding),
 ) (last look, found []finding, err error) {

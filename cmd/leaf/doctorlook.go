@@ -66,8 +66,8 @@ func lookAt(ctx context.Context, js jetstream.JetStream, name string) streamLook
 	return streamLook{name: name, err: denied(js.Conn(), err)}
 }
 
-// denied returns why a question to JetStream has no answer, if NATS denied to ask or to hear it, and else err. nats.go
-// reports that only as the connection's last error.
+// denied returns why a question to JetStream has no answer, if NATS denied to ask or to hear it,
+// and else err. nats.go reports that only as the connection's last error.
 func denied(nc *nats.Conn, err error) error {
 	last := nc.LastError()
 	if text := fmt.Sprint(last); errors.Is(last, nats.ErrPermissionViolation) &&
@@ -87,7 +87,8 @@ func (l look) stream(name string) *jetstream.StreamInfo {
 	return nil
 }
 
-// findings returns what is wrong with JetStream and the generators. before is the look before this one.
+// findings returns what is wrong with JetStream and the generators. before is the look before this
+// one.
 func (l look) findings(before look) []finding {
 	found := l.streamFindings(before)
 	if l.err != nil {
@@ -97,7 +98,8 @@ func (l look) findings(before look) []finding {
 	return slices.Concat(found, l.causes(), l.alone())
 }
 
-// streamFindings groups what is wrong with the streams by what it is: a server that is away leaves all of them.
+// streamFindings groups what is wrong with the streams by what it is: a server that is away leaves
+// all of them.
 func (l look) streamFindings(before look) (all []finding) {
 	names := make(map[string]string) // by what is wrong with these streams
 	add := func(f finding, name string) {
@@ -156,8 +158,8 @@ func jetStreamFinding(err error) finding {
 	return f
 }
 
-// replicaLacks returns what is wrong with the replicas of a stream. before is what was known of it a moment ago; nil:
-// nothing.
+// replicaLacks returns what is wrong with the replicas of a stream. before is what was known of it
+// a moment ago; nil: nothing.
 func replicaLacks(info, before *jetstream.StreamInfo) (lacks []string) {
 	cluster := info.Cluster
 	if cluster == nil || cluster.Leader == "" {

@@ -18,7 +18,8 @@ import (
 // fullPercent of what a stream may store is worth a warning.
 const fullPercent = 80
 
-// examineNATS runs the checks of NATS. What follows from a JetStream that does not answer is left out.
+// examineNATS runs the checks of NATS. What follows from a JetStream that does not answer is left
+// out.
 func (d *doctor) examineNATS(s *cli.Session) {
 	ctx := s.Context()
 	d.examine(ctx, "nats", func(context.Context) (string, error) {
@@ -96,7 +97,8 @@ func (d *doctor) streams(context.Context) (string, error) {
 	return "the settings of the buckets are fit", nil
 }
 
-// causes returns what the generators find, one line a cause, and the generators that are not ready for no such cause.
+// causes returns what the generators find, one line a cause, and the generators that are not ready
+// for no such cause.
 func (l look) causes() (found []finding) {
 	for _, c := range admin.Causes(l.nodes) {
 		if c.Kind == "replicas.few" { // which the look at the streams has
@@ -134,7 +136,8 @@ func (l look) causes() (found []finding) {
 	return found
 }
 
-// alone returns why a service depends on one machine. That only keeps machines from stopping: it may be meant so.
+// alone returns why a service depends on one machine. That only keeps machines from stopping: it
+// may be meant so.
 func (l look) alone() (found []finding) {
 	if len(l.nodes) == 0 {
 		return []finding{{Check: "generators", State: stateProblem, Found: "no generator answers",

@@ -17,8 +17,9 @@ import (
 // nowhere is the last token of subjects that nothing listens to.
 const nowhere = "leaf_doctor"
 
-// permissions checks whether this user of NATS may do what a generator does. It publishes only what nobody takes:
-// requests that are not valid, and messages to streams with a condition that never holds.
+// permissions checks whether this user of NATS may do what a generator does. It publishes only what
+// nobody takes: requests that are not valid, and messages to streams with a condition that never
+// holds.
 func (d *doctor) permissions(ctx context.Context, s *cli.Session) (string, error) {
 	r := rights{ctx: ctx, nc: s.NC}
 	for _, subject := range []string{

@@ -75,7 +75,8 @@ func (f *eventsFlags) run(s *cli.Session) error {
 	return err
 }
 
-// published yields the events as generators publish them. It needs no right on JetStream, which could change records.
+// published yields the events as generators publish them. It needs no right on JetStream, which
+// could change records.
 func (f *eventsFlags) published(s *cli.Session) iter.Seq2[events.Event, error] {
 	subject := events.Subjects
 	if f.alerts {
@@ -120,8 +121,8 @@ func show(s *cli.Session, all iter.Seq2[events.Event, error]) error {
 	return nil
 }
 
-// eventLine is an event as one line for people, with the fields of its body in alphabetical order. What the line has
-// already is left out, and the configuration of a generator.
+// eventLine is an event as one line for people, with the fields of its body in alphabetical order.
+// What the line has already is left out, and the configuration of a generator.
 func eventLine(e events.Event) string {
 	var body map[string]json.RawMessage
 	_ = json.Unmarshal(e.Data, &body) // else there is nothing to show

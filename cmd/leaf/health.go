@@ -50,8 +50,8 @@ func askHealth(cmd *cobra.Command, addr string, withTLS bool) error {
 	if withTLS {
 		url = "https://" + reachable(addr) + "/healthz"
 	}
-	// Without a proxy. The certificate names this machine as others know it, so it is not verified: the request holds
-	// no secret.
+	// Without a proxy. The certificate names this machine as others know it, so it is not verified:
+	// the request holds no secret.
 	client := http.Client{Timeout: healthTimeout,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	req, err := http.NewRequestWithContext(cmd.Context(), http.MethodGet, url, nil)

@@ -119,8 +119,8 @@ func (f *layoutFlags) layout() (snowflake.Layout, error) {
 	return l, nil
 }
 
-// timeBits are enough for 69 years or more, counted in these units: as many as the default layout has for milliseconds,
-// and fewer for longer ones.
+// timeBits are enough for 69 years or more, counted in these units: as many as the default layout
+// has for milliseconds, and fewer for longer ones.
 func timeBits(unit time.Duration) int {
 	bits := snowflake.DefaultTimeBits
 	for ; unit > time.Millisecond; unit /= 10 {

@@ -13,8 +13,8 @@ import (
 // rereadEvery is how soon a changed file counts.
 const rereadEvery = time.Second
 
-// reread is a value that comes from files, and follows them, so that a rotation needs no restart. Readers never wait
-// for a disk.
+// reread is a value that comes from files, and follows them, so that a rotation needs no restart.
+// Readers never wait for a disk.
 type reread[T any] struct {
 	log   *slog.Logger
 	what  string

@@ -110,7 +110,8 @@ func (f *restoreFlags) run(s *cli.Session, b kvstore.Backup) error {
 	return errors.Join(err, problem)
 }
 
-// compare waits until a generator can say which tags there are, and adds to the report what is missing.
+// compare waits until a generator can say which tags there are, and adds to the report what is
+// missing.
 func (f *restoreFlags) compare(s *cli.Session, report *restored) error {
 	wait, cancel := context.WithTimeout(s.Context(), f.wait)
 	defer cancel()

@@ -16,7 +16,8 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// checkOnly looks at what a start needs, starts nothing, and prints what it found as leaf doctor does.
+// checkOnly looks at what a start needs, starts nothing, and prints what it found as leaf doctor
+// does.
 func (s *serving) checkOnly() (err error) {
 	ctx := s.cmd.Context()
 	d := doctor{timeout: s.conn.Timeout}
@@ -54,7 +55,8 @@ func (s *serving) checkOnly() (err error) {
 	return d.conclude(s.cmd.OutOrStdout(), false)
 }
 
-// checkFolder checks the data folder. It writes and removes a file of 1 MiB there, unless a generator uses it.
+// checkFolder checks the data folder. It writes and removes a file of 1 MiB there, unless a
+// generator uses it.
 func (s *serving) checkFolder(id string) (string, error) {
 	look, err := installation.ExamineFolder(s.dataDir)
 	switch {

@@ -98,16 +98,17 @@ func (s *serving) tryJoining(ctx context.Context) error {
 }
 
 const (
-	// jetStreamPatience is how long a start waits for somebody to answer for JetStream, unless the data folder belongs
-	// to an installation: a cluster that is starting may not have it yet. --check does not wait.
+	// jetStreamPatience is how long a start waits for somebody to answer for JetStream, unless the
+	// data folder belongs to an installation: a cluster that is starting may not have it yet.
+	// --check does not wait.
 	jetStreamPatience = 5 * time.Second
 	jetStreamAgain    = 200 * time.Millisecond
 	// jetStreamAnswers is how long the start waits for one answer.
 	jetStreamAnswers = time.Second
 )
 
-// awaitJetStream returns an error if nobody answers for JetStream. A JetStream that answers with an error, or late, is
-// there: the generator waits for it.
+// awaitJetStream returns an error if nobody answers for JetStream. A JetStream that answers with an
+// error, or late, is there: the generator waits for it.
 func (s *serving) awaitJetStream(ctx context.Context, js jetstream.JetStream) error {
 	for begun := time.Now(); ; {
 		ask, cancel := context.WithTimeout(ctx, jetStreamAnswers)
@@ -140,8 +141,9 @@ func (s *serving) dial(node, url string, more ...nats.Option) (*nats.Conn, error
 	return installation.Connect(s.log, url, append(append(opts, more...), s.conn.FollowNkey)...)
 }
 
-// reloadNATS reads the file of --nats-config again at each SIGHUP. Without such a file the signal ends the process, as
-// it does by default, unless systemd sent it: it sends SIGHUP to reload, and nothing is to be read again.
+// reloadNATS reads the file of --nats-config again at each SIGHUP. Without such a file the signal
+// ends the process, as it does by default, unless systemd sent it: it sends SIGHUP to reload, and
+// nothing is to be read again.
 func (s *serving) reloadNATS(ctx context.Context) error {
 	if s.natsConfig == "" && s.supervisor.socket == "" {
 		<-ctx.Done()

@@ -25,7 +25,8 @@ import (
 	"github.com/leafbus/leafbus/internal/collector"
 )
 
-// serving is a generator from its start to its stop, and all that it needs. The steps of run use it one by one.
+// serving is a generator from its start to its stop, and all that it needs. The steps of run use it
+// one by one.
 type serving struct {
 	*serveFlags
 	cmd   *cobra.Command
@@ -109,8 +110,8 @@ func (s *serving) close() (err error) {
 	return err
 }
 
-// takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is written, so that a start
-// that fails for that leaves no data folder.
+// takePorts opens the port of HTTP, and finds out whether NATS can be had: before anything is
+// written, so that a start that fails for that leaves no data folder.
 func (s *serving) takePorts(ctx context.Context) error {
 	folder, err := installation.ExamineFolder(s.dataDir)
 	if err == nil {
@@ -194,7 +195,8 @@ func word(value string) string {
 	return value
 }
 
-// waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it cannot give yet.
+// waitsFor is the end of the line that says that the generator is ready: the kinds of IDs that it
+// cannot give yet.
 func waitsFor(r admin.Readiness) string {
 	var kinds []string
 	if !r.Segment {

@@ -15,9 +15,9 @@ import (
 // stopSlack is how much longer than its drain, of NATS and of HTTP, a stop may take.
 const stopSlack = 30 * time.Second
 
-// endAnyway calls end this long after the context is done, by a signal or because something failed, unless ended is
-// called before. It is for the waits for a disk that have no bound: those of the embedded NATS server and those of a
-// start.
+// endAnyway calls end this long after the context is done, by a signal or because something failed,
+// unless ended is called before. It is for the waits for a disk that have no bound: those of the
+// embedded NATS server and those of a start.
 func endAnyway(ctx context.Context, after time.Duration, end func()) (ended func()) {
 	done := make(chan struct{})
 	context.AfterFunc(ctx, func() {
@@ -30,8 +30,8 @@ func endAnyway(ctx context.Context, after time.Duration, end func()) (ended func
 	return func() { close(done) }
 }
 
-// together runs all until the context is done, or until one ends. Then it calls stop, which ends the context and so the
-// others, and begins the time that a stop may take.
+// together runs all until the context is done, or until one ends. Then it calls stop, which ends
+// the context and so the others, and begins the time that a stop may take.
 func together(ctx context.Context, stop context.CancelCauseFunc, runs ...func(context.Context) error) error {
 	ended := make(chan error, len(runs))
 	for _, run := range runs {
@@ -68,9 +68,9 @@ func (s *serving) dead() error {
 	return nil
 }
 
-// supervisor is the systemd that started this process with Type=notify; without one, its methods do nothing.
-// https://www.freedesktop.org/software/systemd/man/sd_notify.html has the protocol. Its methods are safe for concurrent
-// use.
+// supervisor is the systemd that started this process with Type=notify; without one, its methods do
+// nothing. https://www.freedesktop.org/software/systemd/man/sd_notify.html has the protocol. Its
+// methods are safe for concurrent use.
 type supervisor struct {
 	socket string        // its datagram socket; empty: there is none. Of one that begins with @, Go makes an abstract one
 	every  time.Duration // how often it wants to hear that the process is alive; 0: not at all
@@ -101,8 +101,8 @@ func (s supervisor) notify(state string) error {
 	return err
 }
 
-// watch reports that the process is alive, as long as dead returns nil, until the context is done. After WatchdogSec
-// without a report systemd kills the process and starts it again.
+// watch reports that the process is alive, as long as dead returns nil, until the context is done.
+// After WatchdogSec without a report systemd kills the process and starts it again.
 func (s supervisor) watch(ctx context.Context, dead func() error) error {
 	if s.socket == "" || s.every <= 0 {
 		<-ctx.Done()

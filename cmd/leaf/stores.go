@@ -56,7 +56,8 @@ func (f *databaseFlags) store(cfg schema.Config) (*schema.Database, error) {
 	return s, nil
 }
 
-// rowsOf returns how many rows of a database are tags that can be served, and which are not, with the reasons.
+// rowsOf returns how many rows of a database are tags that can be served, and which are not, with
+// the reasons.
 func rowsOf(ctx context.Context, s *schema.Database) (tags int, unfit []string, err error) {
 	if err := s.Open(ctx); err != nil {
 		return 0, nil, err
@@ -94,8 +95,8 @@ func (f *zookeeperFlags) check() error {
 	return nil
 }
 
-// registry returns the registry in ZooKeeper. Without a node it is for administration. The port of an embedded NATS
-// server is what the generator is known by there.
+// registry returns the registry in ZooKeeper. Without a node it is for administration. The port of
+// an embedded NATS server is what the generator is known by there.
 func (f *zookeeperFlags) registry(
 	node string, layout snowflake.Layout, own *embedded.Server, log *slog.Logger,
 ) (*zookeeper.Registry, error) {

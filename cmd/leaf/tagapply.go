@@ -146,8 +146,8 @@ func (all *applications) apply(ctx context.Context, c *admin.Client, want admin.
 	return a, err
 }
 
-// merge leaves in a spec what changes a tag, or changes nothing, and returns the changes in words. A generator does the
-// rest, as for leaf tag set.
+// merge leaves in a spec what changes a tag, or changes nothing, and returns the changes in words.
+// A generator does the rest, as for leaf tag set.
 func merge(want *admin.TagSpec, is admin.TagRecord) (changes []string, err error) {
 	if order := cmp.Or(is.Order, idspace.OrderTrend); want.Order != "" && want.Order != order {
 		return nil, fmt.Errorf("its order is %s, for life: give the %s tag another name", order, want.Order)

@@ -32,7 +32,8 @@ func writeTagFile(w io.Writer, tags []admin.TagRecord) error {
 	return errors.Join(enc.Encode(file), enc.Close())
 }
 
-// readTagFile reads a file of tags: YAML, of which JSON is a part. An error names the line or the tag.
+// readTagFile reads a file of tags: YAML, of which JSON is a part. An error names the line or the
+// tag.
 func readTagFile(r io.Reader) ([]admin.TagSpec, error) {
 	text, err := io.ReadAll(io.LimitReader(r, mostTagFile+1))
 	if err != nil {

@@ -69,8 +69,8 @@ that are handed out after the export are above its max_id.`,
 	return cmd
 }
 
-// tagCommand completes cmd, which asks about the tag in its argument, or changes it. It prints the record, or what done
-// makes of its name and max_id.
+// tagCommand completes cmd, which asks about the tag in its argument, or changes it. It prints the
+// record, or what done makes of its name and max_id.
 func tagCommand(
 	f *cli.Client, cmd *cobra.Command, done string, ask func(*cli.Session, string) (admin.TagRecord, error),
 ) *cobra.Command {

@@ -17,8 +17,8 @@ import (
 const (
 	mostFailures = 20 // are printed. With --json the result has all
 	manyAtOnce   = 16 // tags are changed at a time
-	// missingTimeout is how long a generator may take to find out which tags are missing: it may have to read a million
-	// names.
+	// missingTimeout is how long a generator may take to find out which tags are missing: it may
+	// have to read a million names.
 	missingTimeout = 30 * time.Second
 )
 
@@ -28,8 +28,9 @@ type failedTag struct {
 	Error string `json:"error"`
 }
 
-// forMany calls do for all, manyAtOnce at a time, and then done for each one that did not fail, in their order. The
-// problem says what failed, or that the command was interrupted; word is what did not happen to these tags.
+// forMany calls do for all, manyAtOnce at a time, and then done for each one that did not fail, in
+// their order. The problem says what failed, or that the command was interrupted; word is what did
+// not happen to these tags.
 func forMany[T, R any](s *cli.Session, all []T, word string, name func(T) string,
 	do func(context.Context, T) (R, error), done func(R),
 ) (failed []failedTag, problem error) {
@@ -123,8 +124,8 @@ func warnMissing(s *cli.Session, missing admin.MissingTags) {
 	}
 }
 
-// commandFor is the command that says where a missing tag begins. At 1 a tag is new, which is refused while records are
-// lost.
+// commandFor is the command that says where a missing tag begins. At 1 a tag is new, which is
+// refused while records are lost.
 func commandFor(t admin.KnownTag) string {
 	kind, end, hint := "", fmt.Sprint(max(t.End, 2)), ""
 	switch {

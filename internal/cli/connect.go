@@ -47,8 +47,9 @@ type Conn struct {
 	passwordFile, tokenFile string
 }
 
-// Register adds the flags of a generator as settings of a group, and the server as one of the group start. It uses no
-// NATS contexts: an installation must not depend on the context that someone has selected.
+// Register adds the flags of a generator as settings of a group, and the server as one of the group
+// start. It uses no NATS contexts: an installation must not depend on the context that someone has
+// selected.
 func (c *Conn) Register(fs *pflag.FlagSet, start, group string) {
 	Settings(fs, start, func(fs *pflag.FlagSet) {
 		fs.StringVarP(&c.Server, "server", "s", "", "`URL` of the NATS server, or several with commas")
@@ -87,21 +88,22 @@ func (c *Conn) Register(fs *pflag.FlagSet, start, group string) {
 func (c *Conn) RegisterClient(fs *pflag.FlagSet) {
 	c.Register(fs, GroupConnection, GroupConnection)
 	Settings(fs, GroupConnection, func(fs *pflag.FlagSet) {
-		fs.StringVar(&c.Context, "context", "", "use the NATS context `NAME` (default the selected one, unless --server is given)")
+		fs.StringVar(&c.Context, "context", "",
+			"use the NATS context `NAME` (default the selected one, unless --server is given)")
 		annotate(fs.Lookup("context"), noteNATS, "NATS_CONTEXT")
 	})
 }
 
-// OwnInboxes makes a command that does what a generator does get its answers where generators get theirs: keys of
-// opaque tags may be in them.
+// OwnInboxes makes a command that does what a generator does get its answers where generators get
+// theirs: keys of opaque tags may be in them.
 func (c *Conn) OwnInboxes(fs *pflag.FlagSet) {
 	c.ownInbox = wire.SubjectInbox
 	f := fs.Lookup("inbox-prefix")
 	f.Usage = strings.Replace(f.Usage, " (default _INBOX)", ", where no caller may read (default "+c.ownInbox+")", 1)
 }
 
-// Options returns what nats.Connect needs besides the server: a connection called name that, once made, comes back
-// after every interruption. [Conn.FollowNkey] must be the last option.
+// Options returns what nats.Connect needs besides the server: a connection called name that, once
+// made, comes back after every interruption. [Conn.FollowNkey] must be the last option.
 func (c *Conn) Options(name string) ([]nats.Option, error) {
 	for _, server := range SplitList(c.Server) { // an HTTP server would only close the connection after some time
 		scheme, _, ok := strings.Cut(server, "://")
@@ -122,12 +124,14 @@ func (c *Conn) Options(name string) ([]nats.Option, error) {
 		// A server or a network that hangs ends the connection within 3 s.
 		nats.PingInterval(pingEvery),
 		nats.MaxPingsOutstanding(pingsOut),
-		// A write that hangs holds the connection's lock, so meanwhile no ping can end the connection.
+		// A write that hangs holds the connection's lock, so meanwhile no ping can end the
+		// connection.
 		nats.FlusherTimeout(writeTimeout),
 		nats.ReconnectOnFlusherError(),
 	}
 	opts, err := append(opts, c.identity()...), error(nil)
-	// These options read files or check their value. They are tried here, so that the error names the flag.
+	// These options read files or check their value. They are tried here, so that the error names
+	// the flag.
 	check := func(flag string, opt nats.Option) {
 		if bad := opt(&nats.Options{}); bad != nil && err == nil {
 			err = Usagef("--%s: %w", flag, bad)
@@ -166,8 +170,9 @@ func (c *Conn) Options(name string) ([]nats.Option, error) {
 	return opts, err
 }
 
-// reconnectDelay is the pause before a round of attempts to connect again. The first comes soon, because requests wait.
-// All clients of a restarted server come back within two seconds, but not all at once.
+// reconnectDelay is the pause before a round of attempts to connect again. The first comes soon,
+// because requests wait. All clients of a restarted server come back within two seconds, but not
+// all at once.
 func reconnectDelay(round int) time.Duration {
 	if round <= 1 {
 		return rand.N(100 * time.Millisecond)
@@ -175,9 +180,10 @@ func reconnectDelay(round int) time.Duration {
 	return time.Second + rand.N(time.Second)
 }
 
-// Connect connects a client command, once, because a person waits. Server and credentials come from the flags. The NATS
-// context has what the flags leave open. The default is a server on this machine. The selected context does not count
-// if --server is given: its credentials are not for other servers.
+// Connect connects a client command, once, because a person waits. Server and credentials come from
+// the flags. The NATS context has what the flags leave open. The default is a server on this
+// machine. The selected context does not count if --server is given: its credentials are not for
+// other servers.
 func (c *Conn) Connect(cmd *cobra.Command) (*nats.Conn, error) {
 	opts, err := c.Options(cmd.CommandPath())
 	if err != nil {
@@ -278,8 +284,8 @@ func redact(servers string) string {
 	return strings.Join(shown, ", ")
 }
 
-// WithinProcess makes the connection one to a server in this process: TLS is not spoken there, and NATS_URL may be set
-// for another one.
+// WithinProcess makes the connection one to a server in this process: TLS is not spoken there, and
+// NATS_URL may be set for another one.
 func (c *Conn) WithinProcess() {
 	c.Server, c.tlsCA, c.tlsCert, c.tlsKey, c.tlsFirst = "", "", "", "", false
 }

@@ -29,7 +29,8 @@ With --server the selected context is not used. leaf serve uses no context.`,
 	return cmd
 }
 
-// addFunc gives flagGroups to the templates. cobra keeps them for all programs of a process, which tests make at once.
+// addFunc gives flagGroups to the templates. cobra keeps them for all programs of a process, which
+// tests make at once.
 var addFunc = sync.OnceFunc(func() { cobra.AddTemplateFunc("flagGroups", flagGroups) })
 
 // useGroups makes the help show flags in groups.

@@ -8,9 +8,10 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// identity returns the options that say who connects. Credentials in flags replace all those of a NATS context, which
-// would be sent as well. A password alone is for the user in the context. What comes from a file is read again at each
-// connect, so that a rotation needs no restart; nats.go does that for --creds and the files of TLS.
+// identity returns the options that say who connects. Credentials in flags replace all those of a
+// NATS context, which would be sent as well. A password alone is for the user in the context. What
+// comes from a file is read again at each connect, so that a rotation needs no restart; nats.go
+// does that for --creds and the files of TLS.
 func (c *Conn) identity() (opts []nats.Option) {
 	if c.User != "" || c.Token != "" || c.creds != "" || c.nkey != "" {
 		opts = append(opts, func(o *nats.Options) error {
@@ -33,8 +34,8 @@ func (c *Conn) identity() (opts []nats.Option) {
 	return opts
 }
 
-// latest returns a function that reads a secret again from its file, if it comes from one, and returns the last one
-// while that fails.
+// latest returns a function that reads a secret again from its file, if it comes from one, and
+// returns the last one while that fails.
 func latest(path, value string) func() string {
 	reread := Reread(path)
 	var last atomic.Pointer[string]
@@ -49,7 +50,8 @@ func latest(path, value string) func() string {
 	}
 }
 
-// Latest returns a function that reads password and token again; nil: neither comes from a file that can be read again.
+// Latest returns a function that reads password and token again; nil: neither comes from a file
+// that can be read again.
 func (c *Conn) Latest() func() (password, token string) {
 	if Reread(c.passwordFile) == nil && Reread(c.tokenFile) == nil {
 		return nil
@@ -76,8 +78,8 @@ func followSeed(file string, o *nats.Options) error {
 	return seed(o)
 }
 
-// FollowNkey is the last option of a connection. It reads the file of --nkey again before each reconnect: another seed
-// has another public key, which nats.go reads only once.
+// FollowNkey is the last option of a connection. It reads the file of --nkey again before each
+// reconnect: another seed has another public key, which nats.go reads only once.
 func (c *Conn) FollowNkey(o *nats.Options) error {
 	if c.nkey == "" {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// IsTerminal reports whether a person may be looking at the stream. It is true for any character device, also for
-// /dev/null, where it does no harm.
+// IsTerminal reports whether a person may be looking at the stream. It is true for any character
+// device, also for /dev/null, where it does no harm.
 func IsTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -37,8 +37,8 @@ func PrintJSON(w io.Writer, v any) error {
 // Row is a row of a table.
 type Row []any
 
-// PrintTable writes rows in aligned columns, the header first. An empty cell is a dash, and so is a time that is zero.
-// The writer keeps its errors.
+// PrintTable writes rows in aligned columns, the header first. An empty cell is a dash, and so is a
+// time that is zero. The writer keeps its errors.
 func PrintTable(w io.Writer, rows ...Row) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -54,8 +54,8 @@ func PrintTable(w io.Writer, rows ...Row) {
 	tw.Flush()
 }
 
-// Safe replaces control characters. Text of others, such as the description of a tag, must not break a table or send
-// commands to the terminal.
+// Safe replaces control characters. Text of others, such as the description of a tag, must not
+// break a table or send commands to the terminal.
 func Safe(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -65,7 +65,8 @@ func Safe(text string) string {
 	}, text)
 }
 
-// Time returns a time for people: RFC 3339 in the zone of this machine, as the log has it. The zero time is empty.
+// Time returns a time for people: RFC 3339 in the zone of this machine, as the log has it. The zero
+// time is empty.
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -92,8 +93,8 @@ func warnf(cmd *cobra.Command, format string, a ...any) {
 // progressEvery is how often long work is shown.
 const progressEvery = 200 * time.Millisecond
 
-// Progress shows on a terminal how much of some long work is done. It shows nothing for short work, and nothing where
-// there is no terminal. It is safe for concurrent use.
+// Progress shows on a terminal how much of some long work is done. It shows nothing for short work,
+// and nothing where there is no terminal. It is safe for concurrent use.
 type Progress struct {
 	w io.Writer // nil: not a terminal
 

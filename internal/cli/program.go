@@ -1,4 +1,5 @@
-// Package cli is what the commands of a program share: settings, the connection to NATS, output, and exit statuses.
+// Package cli is what the commands of a program share: settings, the connection to NATS, output,
+// and exit statuses.
 package cli
 
 import (
@@ -30,7 +31,8 @@ const (
 	ExitNobody = 3 // no NATS server, or no generator
 )
 
-// UsageError is a mistake in the command line or the settings that a command finds only while it works.
+// UsageError is a mistake in the command line or the settings that a command finds only while it
+// works.
 type UsageError struct{ Err error }
 
 func (e UsageError) Error() string { return e.Err.Error() }
@@ -45,8 +47,8 @@ type Nobody struct{ Err error }
 func (e Nobody) Error() string { return e.Err.Error() }
 func (e Nobody) Unwrap() error { return e.Err }
 
-// workError is an error of a command that has begun its work. What fails earlier is a mistake in the command line or
-// the settings.
+// workError is an error of a command that has begun its work. What fails earlier is a mistake in
+// the command line or the settings.
 type workError struct{ error }
 
 func (e workError) Unwrap() error { return e.error }
@@ -80,7 +82,8 @@ func tree(cmd *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// prepare makes a command check its arguments, and marks what fails after that. A group of commands prints its help.
+// prepare makes a command check its arguments, and marks what fails after that. A group of commands
+// prints its help.
 func prepare(cmd *cobra.Command) {
 	switch run := cmd.RunE; {
 	case cmd.Name() == TopicConnection: // cobra prints its help
@@ -114,8 +117,8 @@ func prepare(cmd *cobra.Command) {
 	}
 }
 
-// argsOfUse is the Args of a command without one: as many as its Use names, such as "get TAG", "bench [TAG]" or "decode
-// ID...". The errors of cobra name no argument.
+// argsOfUse is the Args of a command without one: as many as its Use names, such as "get TAG",
+// "bench [TAG]" or "decode ID...". The errors of cobra name no argument.
 func argsOfUse(cmd *cobra.Command, args []string) error {
 	names, _, _ := strings.Cut(cmd.Use, " -") // flags come last
 	wanted := strings.Fields(names)[1:]
@@ -130,11 +133,13 @@ func argsOfUse(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneSignal is within what time two signals count as one: timeout(1) sends its signal to the process and to its group.
+// oneSignal is within what time two signals count as one: timeout(1) sends its signal to the
+// process and to its group.
 const oneSignal = 10 * time.Millisecond
 
-// Main runs a program, and ends the process with its exit status. The first SIGINT or SIGTERM ends the context of the
-// command, so that it can finish what it has begun. A second one ends the process at once.
+// Main runs a program, and ends the process with its exit status. The first SIGINT or SIGTERM ends
+// the context of the command, so that it can finish what it has begun. A second one ends the
+// process at once.
 func Main(root *cobra.Command) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -160,7 +165,8 @@ func awaitSecond(signals <-chan os.Signal) {
 	}
 }
 
-// Run executes a program with these arguments, reports an error on stderr, and returns the exit status.
+// Run executes a program with these arguments, reports an error on stderr, and returns the exit
+// status.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -188,7 +194,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 		fmt.Fprintf(stderr, "leaf: %v\n", err)
 	}
 	_, nobody := errors.AsType[Nobody](err)
-	// NATS says so of a generator's subject. Of JetStream's it says the same, but there generators may run.
+	// NATS says so of a generator's subject. Of JetStream's it says the same, but there generators
+	// may run.
 	ofJetStream := errors.Is(err, events.ErrNoJetStream) || errors.Is(err, kvstore.ErrNoJetStream)
 	silent := errors.Is(err, nats.ErrNoResponders) && !ofJetStream
 	switch {
@@ -200,8 +207,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	return ExitFailed
 }
 
-// complaint is an error as commands with --json print it. Code, Reason and RetryAfterMS are those of a generator's
-// reply, if it refused.
+// complaint is an error as commands with --json print it. Code, Reason and RetryAfterMS are those
+// of a generator's reply, if it refused.
 type complaint struct {
 	Message      string     `json:"message"`
 	Code         int        `json:"code,omitempty"`

@@ -13,8 +13,8 @@ import (
 // mostSecret is the largest secret in a file, in bytes.
 const mostSecret = 64 << 10
 
-// SecretFile makes --NAME a secret, which no message shows, and adds --NAME-file beside it: all users of a machine can
-// see a command line.
+// SecretFile makes --NAME a secret, which no message shows, and adds --NAME-file beside it: all
+// users of a machine can see a command line.
 func SecretFile(fs *pflag.FlagSet, name string, path *string) {
 	annotate(fs.Lookup(name), noteSecret, "true")
 	fs.StringVar(path, name+"-file", "", "`FILE` with the value of --"+name)
@@ -68,8 +68,8 @@ func ReadSecret(path string) (string, error) {
 	return value, nil
 }
 
-// Reread returns a function that reads a secret again from its file; nil: it comes from no file, or from a pipe, which
-// is read once.
+// Reread returns a function that reads a secret again from its file; nil: it comes from no file, or
+// from a pipe, which is read once.
 func Reread(path string) func() (string, error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return nil

@@ -94,8 +94,8 @@ func (s *Session) run(do func() error) error {
 // Context ends when the command is interrupted, or when NATS denies a request.
 func (s *Session) Context() context.Context { return s.Cmd.Context() }
 
-// IDs returns a client that gets IDs. From then on the session's context ends as soon as NATS denies a request, because
-// NATS does not answer that.
+// IDs returns a client that gets IDs. From then on the session's context ends as soon as NATS
+// denies a request, because NATS does not answer that.
 func (s *Session) IDs(opts ...bus.Option) *bus.Client {
 	ctx, end := context.WithCancelCause(s.Context())
 	report := s.NC.ErrorHandler()
@@ -135,8 +135,8 @@ func (s *Session) Warnf(format string, a ...any) {
 	warnf(s.Cmd, format, a...)
 }
 
-// Failed is an error of asking NATS, as a person needs it: that the command was interrupted, or the reason why NATS
-// denied a request, because it does not answer such a request.
+// Failed is an error of asking NATS, as a person needs it: that the command was interrupted, or the
+// reason why NATS denied a request, because it does not answer such a request.
 func (s *Session) Failed(err error) error {
 	denial, last := nats.ErrPermissionViolation, s.NC.LastError()
 	_, answered := errors.AsType[*bus.Error](err)

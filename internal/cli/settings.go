@@ -16,9 +16,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The groups of settings, in the order of the help. A setting may also come from the environment and from a file. All
-// other flags are arguments of one command, and count only on the command line: a variable that is left over must not
-// move a max_id.
+// The groups of settings, in the order of the help. A setting may also come from the environment
+// and from a file. All other flags are arguments of one command, and count only on the command
+// line: a variable that is left over must not move a max_id.
 const (
 	GroupStart      = "Start here"
 	GroupNATS       = "NATS"
@@ -49,7 +49,8 @@ func annotate(f *pflag.Flag, note, value string) {
 // noted returns an annotation of a flag, or "".
 func noted(f *pflag.Flag, note string) string { return strings.Join(f.Annotations[note], "") }
 
-// Settings adds the flags that add adds, as settings of a group. Their help names the variables that set them.
+// Settings adds the flags that add adds, as settings of a group. Their help names the variables
+// that set them.
 func Settings(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 	of := pflag.NewFlagSet(group, pflag.ContinueOnError)
 	add(of)
@@ -60,7 +61,8 @@ func Settings(fs *pflag.FlagSet, group string, add func(*pflag.FlagSet)) {
 	fs.AddFlagSet(of)
 }
 
-// Number adds a flag with a number or a time from least to most. The name may have a letter after a comma: count,n.
+// Number adds a flag with a number or a time from least to most. The name may have a letter after a
+// comma: count,n.
 func Number[T int | int64 | float64 | time.Duration](
 	fs *pflag.FlagSet, value *T, name string, def, least, most T, usage string,
 ) {
@@ -102,7 +104,8 @@ func (b bounded) Set(text string) error { return cmp.Or(b.Value.Set(text), b.che
 // given reports whether a flag has a value. An empty one counts as not given.
 func given(f *pflag.Flag) bool { return f != nil && f.Changed && f.Value.String() != "" }
 
-// FromNATS reports whether the value of a flag comes from a variable of the nats CLI: it is not meant for leaf alone.
+// FromNATS reports whether the value of a flag comes from a variable of the nats CLI: it is not
+// meant for leaf alone.
 func FromNATS(fs *pflag.FlagSet, name string) bool { return noted(fs.Lookup(name), noteFromNATS) != "" }
 
 // Describe returns the values of all flags that are not secret.
@@ -116,8 +119,8 @@ func Describe(fs *pflag.FlagSet) map[string]string {
 	return values
 }
 
-// configure sets the settings that are not on the command line from the environment, or else from the file. It runs
-// before every command.
+// configure sets the settings that are not on the command line from the environment, or else from
+// the file. It runs before every command.
 func configure(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	err := apply(flags, func(f *pflag.Flag) (string, string, bool) {
@@ -193,8 +196,8 @@ func SplitList(text string) (items []string) {
 
 var yamlLine = regexp.MustCompile(` line \d+`)
 
-// readFile returns the values in a YAML file by key. One file may serve all commands below root, so it can have keys
-// for flags of other commands.
+// readFile returns the values in a YAML file by key. One file may serve all commands below root, so
+// it can have keys for flags of other commands.
 func readFile(path string, root *cobra.Command) (map[string]string, error) {
 	if path == "" {
 		return nil, nil

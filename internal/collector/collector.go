@@ -1,4 +1,5 @@
-// Package collector makes Go's garbage collector run less often in a program that keeps little in memory.
+// Package collector makes Go's garbage collector run less often in a program that keeps little in
+// memory.
 package collector
 
 import (
@@ -10,15 +11,17 @@ import (
 )
 
 const (
-	// ballastSize is how much, in bytes, the collector takes for kept in addition to what is. It collects when the heap
-	// has doubled: a generator keeps about 5 MB, so under load it would every few milliseconds, for a fifth of its
-	// processor time and most of its p99. With this ballast it collects at 34 MB, which saves three quarters of that.
-	// More saves little.
+	// ballastSize is how much, in bytes, the collector takes for kept in addition to what is. It
+	// collects when the heap has doubled: a generator keeps about 5 MB, so under load it would
+	// every few milliseconds, for a fifth of its processor time and most of its p99. With this
+	// ballast it collects at 34 MB, which saves three quarters of that. More saves little.
 	ballastSize = 24 << 20
-	// share of the memory limit of the container that the ballast is at most: so much less is left for what is kept.
+	// share of the memory limit of the container that the ballast is at most: so much less is left
+	// for what is kept.
 	share = 8
-	// restAfter is how long no collection may run until memory that is not used goes back to the system. A start with a
-	// million tags leaves as much garbage as it keeps, and then no collection comes for long.
+	// restAfter is how long no collection may run until memory that is not used goes back to the
+	// system. A start with a million tags leaves as much garbage as it keeps, and then no
+	// collection comes for long.
 	restAfter = time.Minute
 )
 
@@ -27,8 +30,9 @@ var (
 	ballast []byte // nothing writes to it, so the system gives no memory for it
 )
 
-// Tune makes the collector run later if little is kept. If the environment has GOGC or GOMEMLIMIT, it changes nothing.
-// It is for the whole process: for programs, not for libraries. Only the first call counts.
+// Tune makes the collector run later if little is kept. If the environment has GOGC or GOMEMLIMIT,
+// it changes nothing. It is for the whole process: for programs, not for libraries. Only the first
+// call counts.
 func Tune() {
 	once.Do(func() {
 		if chosen(os.Getenv) {
@@ -49,8 +53,8 @@ func chosen(getenv func(string) string) bool {
 	return getenv("GOGC") != "" || getenv("GOMEMLIMIT") != ""
 }
 
-// release gives memory back to the system if much of it is not used, and no collection came since the last look. It
-// returns how many there were.
+// release gives memory back to the system if much of it is not used, and no collection came since
+// the last look. It returns how many there were.
 func release(before uint64) (cycles uint64) {
 	samples := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/memory/classes/heap/free:bytes"},
 		{Name: "/gc/heap/live:bytes"}}
@@ -62,6 +66,6 @@ func release(before uint64) (cycles uint64) {
 	return cycles
 }
 
-// muchUnused reports whether what is free is worth a collection: a quarter of what is live, and more than a program at
-// rest needs.
+// muchUnused reports whether what is free is worth a collection: a quarter of what is live, and
+// more than a program at rest needs.
 func muchUnused(free, live uint64) bool { return free > max(live/4, 2*ballastSize) }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// containerLimit returns the least memory limit, in bytes, of the control groups that this process is in, or
-// the greatest number if there is none. root is the root of the file system.
+// containerLimit returns the least memory limit, in bytes, of the control groups that this process
+// is in, or the greatest number if there is none. root is the root of the file system.
 func containerLimit(root fs.FS) uint64 {
 	least := uint64(math.MaxUint64)
 	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // not on other systems than Linux

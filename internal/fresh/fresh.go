@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// For is how long ago a record may have been read or written when a compare-and-set is based on it. After that it is
-// read again, before anything is reserved: while JetStream is unavailable nothing should be. Also, a stream that
-// was restored counts its revisions from a lower number, and an old one may mean another record.
+// For is how long ago a record may have been read or written when a compare-and-set is based on it.
+// After that it is read again, before anything is reserved: while JetStream is unavailable nothing
+// should be. Also, a stream that was restored counts its revisions from a lower number, and an old
+// one may mean another record.
 const For = 100 * time.Millisecond
 
 // most is how many records are remembered at least before those that are not fresh are forgotten.
 const most = 1000
 
-// Records are the records of keys that were read or written a moment ago. The methods are safe for concurrent use; the
-// zero value is empty.
+// Records are the records of keys that were read or written a moment ago. The methods are safe for
+// concurrent use; the zero value is empty.
 type Records[R any] struct {
 	mu      sync.Mutex
 	latest  map[string]known[R]
@@ -60,8 +61,8 @@ func (f *Records[R]) Forget(key string) {
 	delete(f.latest, key)
 }
 
-// Apart is the time from then to now. The monotonic clock stops while a machine sleeps, so the longer time of both
-// clocks counts.
+// Apart is the time from then to now. The monotonic clock stops while a machine sleeps, so the
+// longer time of both clocks counts.
 func Apart(now, then time.Time) time.Duration {
 	return max(now.Sub(then), now.Round(0).Sub(then.Round(0)))
 }

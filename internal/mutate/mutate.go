@@ -55,7 +55,8 @@ func (r Runner) Run(t *testing.T, by string, edits ...Edit) {
 	if err == nil {
 		t.Fatalf("%s did not find it", by)
 	}
-	// The first thing that was wrong, not that too little happened, that it took too long or that the build failed.
+	// The first thing that was wrong, not that too little happened, that it took too long or that
+	// the build failed.
 	found := regexp.MustCompile(pattern).FindAllString(string(out), -1)
 	found = slices.DeleteFunc(found, func(line string) bool {
 		return strings.Contains(line, "replay with ") || strings.Contains(line, "panic: test timed out")

@@ -44,8 +44,9 @@ func Connect(tb testing.TB, s *embedded.Server, options ...nats.Option) *nats.Co
 	return nc
 }
 
-// Dial connects as nats.Connect does, and again if the machine was too slow for that. A server that stands still for 2
-// s sends its own PING before it answers that of the client, and nats.go takes that for an error.
+// Dial connects as nats.Connect does, and again if the machine was too slow for that. A server that
+// stands still for 2 s sends its own PING before it answers that of the client, and nats.go takes
+// that for an error.
 func Dial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
 	for end := time.Now().Add(testkit.Patience); time.Now().Before(end); {
 		nc, err = nats.Connect(url, options...)

@@ -36,8 +36,9 @@ func Main(m *testing.M, options ...goleak.Option) {
 	)...)
 }
 
-// AtOnce lets n parallel tests of this package run at the same time, even on fewer processors. It is
-// for tests that mostly wait. The flag -parallel overrides it. Call it in TestMain, before m.Run.
+// AtOnce lets n parallel tests of this package run at the same time, even on fewer processors. It
+// is for tests that mostly wait. The flag -parallel overrides it. Call it in TestMain, before
+// m.Run.
 func AtOnce(n int) {
 	flag.Parse()
 	given := false

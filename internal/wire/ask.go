@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// quiet is how long AskAll waits for another answer after the last one, because the number of generators is not known.
-// So often both look at the connection.
+// quiet is how long AskAll waits for another answer after the last one, because the number of
+// generators is not known. So often both look at the connection.
 const quiet = 500 * time.Millisecond
 
 // AskAll sends one request to all generators that answer its subject, and calls f with each answer
@@ -37,7 +37,8 @@ func AskAll(ctx context.Context, nc *nats.Conn, subject string, body []byte, f f
 	}
 }
 
-// AskOne sends a request once, and returns the first answer. It fails soon if the connection is lost meanwhile.
+// AskOne sends a request once, and returns the first answer. It fails soon if the connection is
+// lost meanwhile.
 func AskOne(ctx context.Context, nc *nats.Conn, request *nats.Msg) (*nats.Msg, error) {
 	a, err := ask(ctx, nc, request)
 	if err != nil {
@@ -87,8 +88,8 @@ func ask(ctx context.Context, nc *nats.Conn, request *nats.Msg) (asked, error) {
 		return a, err
 	}
 	if err = nc.PublishMsg(request); err == nil {
-		// NATS answers in order: what it says of the request comes before its answer to the flush. If none comes, neither
-		// does an answer to the request.
+		// NATS answers in order: what it says of the request comes before its answer to the flush.
+		// If none comes, neither does an answer to the request.
 		flush, cancel := context.WithTimeout(ctx, DefaultTimeout)
 		_ = nc.FlushWithContext(flush)
 		cancel()
@@ -102,7 +103,8 @@ func ask(ctx context.Context, nc *nats.Conn, request *nats.Msg) (asked, error) {
 }
 
 // next returns the next answer. The error is [context.DeadlineExceeded] if none comes soon. It is
-// [nats.ErrDisconnected] if the connection was lost: nobody knows whether the request or its answer was lost.
+// [nats.ErrDisconnected] if the connection was lost: nobody knows whether the request or its answer
+// was lost.
 func (a asked) next(ctx context.Context) (*nats.Msg, error) {
 	soon, cancel := context.WithTimeout(ctx, quiet)
 	defer cancel()
@@ -114,8 +116,8 @@ func (a asked) next(ctx context.Context) (*nats.Msg, error) {
 	return msg, err
 }
 
-// Away returns an error while the connection is lost. nats.go would send a request after the reconnect, when nobody
-// waits for the answer any more.
+// Away returns an error while the connection is lost. nats.go would send a request after the
+// reconnect, when nobody waits for the answer any more.
 func Away(nc *nats.Conn) error {
 	if nc.Status() != nats.RECONNECTING {
 		return nil
@@ -135,7 +137,8 @@ func Silent(subject string) error {
 		"or waits for its store (`leaf nodes` shows it): %w", subject, context.DeadlineExceeded)
 }
 
-// GaveUp returns the error of a call that the context ended: why, and it matches the context's error.
+// GaveUp returns the error of a call that the context ended: why, and it matches the context's
+// error.
 func GaveUp(ctx context.Context, why error) error {
 	for _, end := range []error{ctx.Err(), context.Cause(ctx)} {
 		if end != nil && !errors.Is(why, end) {

@@ -9,12 +9,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// NATS does not answer a request that a user may not make. The server reports the missing permission to the connection,
-// whose handlers belong to the caller, and nats.go keeps only the last error of a connection. So a call whose time is
-// over looks at that error. A later denial hides an earlier one.
+// NATS does not answer a request that a user may not make. The server reports the missing
+// permission to the connection, whose handlers belong to the caller, and nats.go keeps only the
+// last error of a connection. So a call whose time is over looks at that error. A later denial
+// hides an earlier one.
 
-// Denied returns the denial of the inbox of nats.go's own answers, or since before of something that the caller
-// publishes. A connection subscribes to its inbox once, so that denial may be older than the request.
+// Denied returns the denial of the inbox of nats.go's own answers, or since before of something
+// that the caller publishes. A connection subscribes to its inbox once, so that denial may be older
+// than the request.
 func Denied(nc *nats.Conn, before error, publishes func(subject string) bool) error {
 	inbox := nc.NewRespInbox()
 	inbox = inbox[:strings.LastIndexByte(inbox, '.')] + ".*"
@@ -48,10 +50,12 @@ func InboxDenied(nc *nats.Conn, before error, inbox string) error {
 	return nil
 }
 
-// DeniedSubscription returns the subject to which an error of a connection denies to subscribe, if it does.
+// DeniedSubscription returns the subject to which an error of a connection denies to subscribe, if
+// it does.
 func DeniedSubscription(err error) (subject string, ok bool) { return denied(err, "Subscription to") }
 
-// DeniedPublication returns the subject to which an error of a connection denies to publish, if it does.
+// DeniedPublication returns the subject to which an error of a connection denies to publish, if it
+// does.
 func DeniedPublication(err error) (subject string, ok bool) { return denied(err, "Publish to") }
 
 // violation returns the subject that the connection's last error denies, if that error is

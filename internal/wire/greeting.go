@@ -14,8 +14,9 @@ import (
 // mostGreeting bounds a greeting, in bytes. It lists every server of the cluster.
 const mostGreeting = 1 << 20
 
-// ServerIDs returns the ID of the NATS server at each address; empty: none greets before the context is done, which
-// has a deadline. With a secured configuration TLS comes before the greeting. It asks all at the same time.
+// ServerIDs returns the ID of the NATS server at each address; empty: none greets before the
+// context is done, which has a deadline. With a secured configuration TLS comes before the
+// greeting. It asks all at the same time.
 func ServerIDs(ctx context.Context, addresses []string, secured *tls.Config) map[string]string {
 	var asks sync.WaitGroup
 	var mu sync.Mutex
@@ -32,7 +33,8 @@ func ServerIDs(ctx context.Context, addresses []string, secured *tls.Config) map
 	return ids
 }
 
-// serverID reads what a server says of itself (INFO). It greets each connection at once, unless TLS comes first.
+// serverID reads what a server says of itself (INFO). It greets each connection at once, unless TLS
+// comes first.
 func serverID(ctx context.Context, address string, secured *tls.Config) string {
 	dial := new(net.Dialer).DialContext
 	if secured != nil {

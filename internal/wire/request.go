@@ -20,8 +20,9 @@ type Request struct {
 }
 
 // ParseRequest reads the body of a request for IDs. White space around it is ignored. It is empty
-// (one ID), a decimal number without sign or leading zeros, or a JSON object with the field count. A
-// number above the largest int64 is read as that, which no generator serves. The text of an error is for the caller.
+// (one ID), a decimal number without sign or leading zeros, or a JSON object with the field count.
+// A number above the largest int64 is read as that, which no generator serves. The text of an error
+// is for the caller.
 func ParseRequest(body []byte) (Request, error) {
 	if len(body) > maxRequest {
 		return Request{}, fmt.Errorf("the body has %d bytes, at most %d are allowed", len(body), maxRequest)

@@ -12,8 +12,8 @@ const module = "github.com/leafbus/leafbus"
 // devVersion is the version of a build that knows none: of a folder without git.
 const devVersion = "0.0.0-dev"
 
-// Version returns the version of Leafbus in this program (SemVer), as the build recorded it: `leaf --version`, the
-// micro services, the states and the events of generators show it.
+// Version returns the version of Leafbus in this program (SemVer), as the build recorded it: `leaf
+// --version`, the micro services, the states and the events of generators show it.
 func Version() string { return builtVersion() }
 
 var builtVersion = sync.OnceValue(func() string {

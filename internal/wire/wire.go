@@ -42,7 +42,8 @@ const (
 	SubjectGive = "leaf.internal.give"
 	// begins the subjects on which generators get answers, such as keys of opaque tags
 	SubjectInbox = "leaf.internal.inbox"
-	// then a dot, the run of a generator, a dot, and the name of the administrative request that it gets from a peer
+	// then a dot, the run of a generator, a dot, and the name of the administrative request that it
+	// gets from a peer
 	SubjectAdmin = "leaf.internal.admin"
 )
 
@@ -77,16 +78,19 @@ const (
 	JSONType = "application/json"
 )
 
-// The headers of an error, as package micro of nats.go sends them. A client does not need that package.
+// The headers of an error, as package micro of nats.go sends them. A client does not need that
+// package.
 const (
 	HeaderErrorCode = "Nats-Service-Error-Code"
 	HeaderError     = "Nats-Service-Error"
 )
 
-// HeaderKey is the ID of the key of an opaque tag, of which a generator sends numbers to another one.
+// HeaderKey is the ID of the key of an opaque tag, of which a generator sends numbers to another
+// one.
 const HeaderKey = "Leaf-Key"
 
-// HeaderRefills of a refusal says that the generator can reserve the IDs for which another one has asked.
+// HeaderRefills of a refusal says that the generator can reserve the IDs for which another one has
+// asked.
 const HeaderRefills = "Leaf-Refills"
 
 const (

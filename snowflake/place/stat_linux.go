@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stat returns a file's inode, and when it was created; "": not known, because the file system keeps
-// no such time, the kernel is older than 4.11, or a container forbids the call.
+// stat returns a file's inode, and when it was created; "": not known, because the file system
+// keeps no such time, the kernel is older than 4.11, or a container forbids the call.
 func stat(path string) (inode uint64, born string, err error) {
 	var known unix.Stat_t
 	if err := unix.Stat(path, &known); err != nil {

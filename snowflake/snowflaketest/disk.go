@@ -17,10 +17,9 @@ const sectorSize = 512
 // ErrDisk is the error of a [Disk] that was made to fail.
 var ErrDisk = errors.New("injected fault of the disk")
 
-// Disk is a [snowflake.Disk] in memory with one file, behind a cache of the
-// system that loses what was not synced when the power fails. Safe for
-// concurrent use; after Kill, PowerFail and Close it returns [os.ErrClosed], so
-// that the dead write nothing.
+// Disk is a [snowflake.Disk] in memory with one file, behind a cache of the system that loses what
+// was not synced when the power fails. Safe for concurrent use; after Kill, PowerFail and Close it
+// returns [os.ErrClosed], so that the dead write nothing.
 type Disk struct {
 	mu       sync.Mutex
 	seen     []byte  // what is read
@@ -42,11 +41,10 @@ var _ snowflake.Disk = (*Disk)(nil)
 // NewDisk returns a disk with an empty file.
 func NewDisk() *Disk { return &Disk{} }
 
-// Fail makes that share of writes and syncs fail from now on, 0 to 1, with
-// [ErrDisk]. A write that fails leaves any of its sectors new and the others
-// old. A sync that fails makes any of the writes durable; the others stay to be
-// read but are lost, as in the page cache of Linux, until they are made again.
-// random may be nil if share is 0; the disk goes on using it.
+// Fail makes that share of writes and syncs fail from now on, 0 to 1, with [ErrDisk]. A write that
+// fails leaves any of its sectors new and the others old. A sync that fails makes any of the writes
+// durable; the others stay to be read but are lost, as in the page cache of Linux, until they are
+// made again. random may be nil if share is 0; the disk goes on using it.
 func (d *Disk) Fail(random *rand.Rand, share float64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,9 +122,8 @@ func (d *Disk) Kill() *Disk {
 	return &Disk{seen: slices.Clone(d.seen), durable: slices.Clone(d.durable), unsynced: slices.Clone(d.unsynced)}
 }
 
-// PowerFail ends the process and the system, and returns the disk as it is
-// found: each sector of each write that was not synced is there or is not, as
-// random says. It does not Fail.
+// PowerFail ends the process and the system, and returns the disk as it is found: each sector of
+// each write that was not synced is there or is not, as random says. It does not Fail.
 func (d *Disk) PowerFail(random *rand.Rand) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,8 +133,7 @@ func (d *Disk) PowerFail(random *rand.Rand) *Disk {
 	return &Disk{seen: left, durable: slices.Clone(left)}
 }
 
-// Copy returns another disk with a durable copy of what is read from this one,
-// which goes on.
+// Copy returns another disk with a durable copy of what is read from this one, which goes on.
 func (d *Disk) Copy() *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()

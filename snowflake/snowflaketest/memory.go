@@ -32,8 +32,7 @@ func (m *Memory) Snapshot() map[int64]snowflake.Entry {
 	return maps.Clone(m.entries)
 }
 
-// Restore sets the registry back to a snapshot, as an operator with a backup
-// does.
+// Restore sets the registry back to a snapshot, as an operator with a backup does.
 func (m *Memory) Restore(snapshot map[int64]snowflake.Entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// Backend is the registry under test. Its functions are called from the test's
-// goroutine.
+// Backend is the registry under test. Its functions are called from the test's goroutine.
 type Backend struct {
 	// Open returns a new handle on the state of the test tb, as another process
 	// would have it. The state of a new test is empty.
@@ -115,8 +114,7 @@ func untilList(tb testing.TB, s snowflake.Registry, ok func([]snowflake.Entry) b
 	}
 }
 
-// wantConflict puts a record on a version that must not be there. An error that
-// passes is allowed.
+// wantConflict puts a record on a version that must not be there. An error that passes is allowed.
 func wantConflict(tb testing.TB, s snowflake.Registry, r snowflake.Record, version uint64) {
 	tb.Helper()
 	for ctx := within(tb); ; {

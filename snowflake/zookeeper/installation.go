@@ -67,8 +67,8 @@ func (r *Registry) Claim(ctx context.Context, installation string, first bool) (
 	return have.ID, have.ZooKeeper, nil
 }
 
-// Repair returns what a person types in zkCli.sh to make this place, with this ID, the installation's;
-// without an installation, what makes it belong to none.
+// Repair returns what a person types in zkCli.sh to make this place, with this ID, the
+// installation's; without an installation, what makes it belong to none.
 func (r *Registry) Repair(installation, id string) string {
 	if installation == "" {
 		return "deleteall " + r.installation

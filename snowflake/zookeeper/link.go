@@ -44,9 +44,10 @@ func parseHosts(list string) ([]string, error) {
 	return hosts, nil
 }
 
-// link is the way to ZooKeeper, for one request at a time. The library's client has no contexts, and connects again
-// by itself, to any server. Here a client has one connection and one session: when the connection breaks, the client
-// ends, and the next request begins with another one. So what a client has found out about its server stays true.
+// link is the way to ZooKeeper, for one request at a time. The library's client has no contexts,
+// and connects again by itself, to any server. Here a client has one connection and one session:
+// when the connection breaks, the client ends, and the next request begins with another one. So
+// what a client has found out about its server stays true.
 type link struct {
 	hosts   []string
 	timeout time.Duration // of a session
@@ -100,8 +101,8 @@ func (l *link) session(ctx context.Context) (*client, error) {
 	return nil, fmt.Errorf("ZooKeeper is not connected (%s): %w", strings.Join(l.hosts, ","), why)
 }
 
-// connect makes a client of the next host. The library would resolve the names of all hosts, and fail if one is not
-// known; and it would wait without end for a server that hangs while it greets.
+// connect makes a client of the next host. The library would resolve the names of all hosts, and
+// fail if one is not known; and it would wait without end for a server that hangs while it greets.
 func (l *link) connect(ctx context.Context) (*client, error) {
 	l.mu.Lock()
 	host := l.hosts[l.next%len(l.hosts)]
@@ -155,7 +156,8 @@ func (l *link) connect(ctx context.Context) (*client, error) {
 	return nil, err
 }
 
-// event follows the state of the session. It must not block. The client has one session, which is lost once.
+// event follows the state of the session. It must not block. The client has one session, which is
+// lost once.
 func (c *client) event(e zk.Event) {
 	switch e.State {
 	case zk.StateHasSession:
@@ -169,7 +171,8 @@ func (c *client) event(e zk.Event) {
 	}
 }
 
-// follow ends a client when its connection has broken. It waits for the library's goroutines: up to 1 s.
+// follow ends a client when its connection has broken. It waits for the library's goroutines: up to
+// 1 s.
 func (l *link) follow(c *client) {
 	up := false
 	select {
@@ -193,7 +196,8 @@ func (l *link) follow(c *client) {
 	}
 }
 
-// drop ends a client, and with it the request that waits for it. The next request begins with another one.
+// drop ends a client, and with it the request that waits for it. The next request begins with
+// another one.
 func (l *link) drop(c *client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -246,8 +250,8 @@ func ask[T any](ctx context.Context, l *link, f func(context.Context, *client) (
 	}
 }
 
-// close ends the session, and with it the temporary node. It waits for the request that is under way, which ends with
-// its client, and for the library's goroutines.
+// close ends the session, and with it the temporary node. It waits for the request that is under
+// way, which ends with its client, and for the library's goroutines.
 func (l *link) close() {
 	l.mu.Lock()
 	l.closed = true

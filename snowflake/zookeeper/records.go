@@ -13,8 +13,7 @@ import (
 	"github.com/leafbus/leafbus/snowflake"
 )
 
-// data is what the node of a worker's record says. The first three are Leaf's.
-// Times are Unix ms.
+// data is what the node of a worker's record says. The first three are Leaf's. Times are Unix ms.
 type data struct {
 	IP        string `json:"ip"`
 	Port      string `json:"port"`
@@ -72,7 +71,8 @@ type records struct {
 	damaged string         // the path of a node that cannot be read; empty: none
 }
 
-// read reads all records. Of two nodes of one worker, which only a person can have made, the older counts.
+// read reads all records. Of two nodes of one worker, which only a person can have made, the older
+// counts.
 func (r *Registry) read(ctx context.Context, c *client) (all records, err error) {
 	if err := r.admit(c); err != nil {
 		return all, err
@@ -137,9 +137,9 @@ func (r *Registry) readNodes(ctx context.Context, c *client, names []string) map
 	return nodes
 }
 
-// add makes the node of a worker that has none: its sequence number, counted from the first worker, or the next one
-// that is free. So if all nodes are deleted, no worker comes back soon. [zk.ErrBadVersion]: another generator made a
-// node meanwhile.
+// add makes the node of a worker that has none: its sequence number, counted from the first worker,
+// or the next one that is free. So if all nodes are deleted, no worker comes back soon.
+// [zk.ErrBadVersion]: another generator made a node meanwhile.
 func (r *Registry) add(
 	ctx context.Context, c *client, rec snowflake.Record, choice snowflake.Choice,
 ) (e snowflake.Entry, err error) {

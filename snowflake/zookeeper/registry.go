@@ -24,8 +24,8 @@ const DefaultName = "leaf"
 
 const (
 	rootFolder = "/leaf"
-	// sessionTimeout is how long the temporary node of a killed generator stays. Servers do not allow less than two of
-	// their ticks.
+	// sessionTimeout is how long the temporary node of a killed generator stays. Servers do not
+	// allow less than two of their ticks.
 	sessionTimeout = 6 * time.Second
 	// readsAtOnce is how many nodes are read at a time.
 	readsAtOnce = 256
@@ -35,9 +35,11 @@ const (
 type Config struct {
 	Hosts string // host:port,host:port; the port is 2181 where there is none
 	Name  string // [A-Za-z0-9_.-]{1,64}, and not only dots; default DefaultName
-	// name of the generator: [A-Za-z0-9_.-]{1,64}, not only dots; empty: this is for administration, and adds no records
+	// name of the generator: [A-Za-z0-9_.-]{1,64}, not only dots; empty: this is for
+	// administration, and adds no records
 	Node string
-	// Layout is the installation's, which the owner's record notes. Default: snowflake.DefaultLayout.
+	// Layout is the installation's, which the owner's record notes. Default:
+	// snowflake.DefaultLayout.
 	Layout snowflake.Layout
 	Port   string       // on which the generator can be reached; for people
 	Log    *slog.Logger // default: slog.Default
@@ -153,8 +155,8 @@ func (r *Registry) admit(c *client) error {
 	return err
 }
 
-// write does all of ops or none, and only in the ZooKeeper that was claimed. Its error is that of the first one that
-// could not be done, if that is why.
+// write does all of ops or none, and only in the ZooKeeper that was claimed. Its error is that of
+// the first one that could not be done, if that is why.
 func (r *Registry) write(c *client, ops ...any) ([]zk.MultiResponse, error) {
 	where := &zk.CheckVersionRequest{Path: r.installation + "/" + r.id, Version: -1}
 	done, err := c.conn.Multi(append([]any{where}, ops...)...)
@@ -172,8 +174,8 @@ func (r *Registry) write(c *client, ops ...any) ([]zk.MultiResponse, error) {
 	return nil, err
 }
 
-// lease makes the temporary node of a generator, once in a session. It is for people. After an error the next report
-// tries again: the node of an earlier session may still be there.
+// lease makes the temporary node of a generator, once in a session. It is for people. After an
+// error the next report tries again: the node of an earlier session may still be there.
 func (r *Registry) lease(c *client, rec snowflake.Record) {
 	if c.leased || rec.Node != r.cfg.Node {
 		return

@@ -14,14 +14,14 @@ import (
 // severities has the severity of each type of events.
 var severities = maps.Collect(events.Types())
 
-// NewEvent returns the message of an event, with a random ID. "leaf." and kind are one of [events.Types], for example
-// kind segment.refill. The body is a struct that names the node.
+// NewEvent returns the message of an event, with a random ID. "leaf." and kind are one of
+// [events.Types], for example kind segment.refill. The body is a struct that names the node.
 func NewEvent(kind, key, node string, body any) *nats.Msg {
 	return NewEventWithID(rand.Text(), kind, key, node, body)
 }
 
-// NewEventWithID is NewEvent with an ID that several generators may use for one event. The stream then keeps one of the
-// messages.
+// NewEventWithID is NewEvent with an ID that several generators may use for one event. The stream
+// then keeps one of the messages.
 func NewEventWithID(id, kind, key, node string, body any) *nats.Msg {
 	msg := nats.NewMsg(wire.SubjectEvents + "." + severities["leaf."+kind] + "." + kind + "." + key)
 	for name, value := range map[string]string{

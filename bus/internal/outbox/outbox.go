@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// eventQueue is how many events wait while the stream is unavailable. The last quarter is for alerts.
+	// eventQueue is how many events wait while the stream is unavailable. The last quarter is for
+	// alerts.
 	eventQueue = 16384
 	infoQueue  = eventQueue / 4 * 3
 	// pacedQueue is how many events may wait before a producer that need not hurry waits.
@@ -36,9 +37,10 @@ const (
 	codeTooLarge jetstream.ErrorCode = 10054
 )
 
-// Outbox publishes events on the stream, in batches. Events wait in a queue, so they delay nothing else. A full
-// queue drops new events. A batch has at most one event of a key, and no batch begins before the last one is in the
-// stream. So the events of a key keep their order: the last refill event of a tag shows how far the tag was reserved.
+// Outbox publishes events on the stream, in batches. Events wait in a queue, so they delay nothing
+// else. A full queue drops new events. A batch has at most one event of a key, and no batch begins
+// before the last one is in the stream. So the events of a key keep their order: the last refill
+// event of a tag shows how far the tag was reserved.
 //
 //	Publish, Pace      of any goroutine
 //	Run ── batch, deliver ── attempt
@@ -58,7 +60,8 @@ type Outbox struct {
 	first  *nats.Msg // of the next batch; nil: the queue has it
 }
 
-// New returns an outbox that publishes nothing until Run is called. open makes sure that the stream exists.
+// New returns an outbox that publishes nothing until Run is called. open makes sure that the stream
+// exists.
 func New(js jetstream.JetStream, open func(context.Context) error, log *slog.Logger) *Outbox {
 	return &Outbox{js: js, open: open, log: log, queue: make(chan *nats.Msg, eventQueue)}
 }
@@ -91,8 +94,8 @@ func (p *Outbox) Err() error {
 	return nil
 }
 
-// Pace waits while many events wait for a stream that works. It bounds how fast events come from work that need not
-// hurry.
+// Pace waits while many events wait for a stream that works. It bounds how fast events come from
+// work that need not hurry.
 func (p *Outbox) Pace(ctx context.Context) {
 	for len(p.queue) > pacedQueue && p.Err() == nil && ctx.Err() == nil {
 		select {
@@ -102,7 +105,8 @@ func (p *Outbox) Pace(ctx context.Context) {
 	}
 }
 
-// Run publishes until the context is done. Then it publishes what is still in the queue, for up to flushTimeout.
+// Run publishes until the context is done. Then it publishes what is still in the queue, for up to
+// flushTimeout.
 func (p *Outbox) Run(ctx context.Context) {
 	for {
 		select {
@@ -120,7 +124,8 @@ func (p *Outbox) Run(ctx context.Context) {
 	}
 }
 
-// batch takes events from the queue until it is empty, or the next one has a key that is in the batch.
+// batch takes events from the queue until it is empty, or the next one has a key that is in the
+// batch.
 func (p *Outbox) batch() (batch []*nats.Msg) {
 	keys := make(map[string]bool)
 	for {
@@ -140,8 +145,8 @@ func (p *Outbox) batch() (batch []*nats.Msg) {
 	}
 }
 
-// deliver publishes a batch. It retries until the stream has each event, or will never accept it. It returns what is
-// left when the context is done.
+// deliver publishes a batch. It retries until the stream has each event, or will never accept it.
+// It returns what is left when the context is done.
 func (p *Outbox) deliver(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg) {
 	logged := "" // an error is logged once
 	for wait := firstPublishPause; ; wait = min(2*wait, lastPublishPause) {
@@ -167,8 +172,9 @@ func (p *Outbox) deliver(ctx context.Context, batch []*nats.Msg) (left []*nats.M
 	}
 }
 
-// attempt publishes each event of a batch once. It returns those that the stream may lack, in their order, and the
-// error of one of them. An event that the stream will never accept is dropped, so that it does not delay the next ones.
+// attempt publishes each event of a batch once. It returns those that the stream may lack, in their
+// order, and the error of one of them. An event that the stream will never accept is dropped, so
+// that it does not delay the next ones.
 func (p *Outbox) attempt(ctx context.Context, batch []*nats.Msg) (left []*nats.Msg, err error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()

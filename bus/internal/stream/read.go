@@ -1,5 +1,5 @@
-// Package stream reads streams of JetStream as their leaders have them: what a replica that lags behind does not have
-// yet is waited for.
+// Package stream reads streams of JetStream as their leaders have them: what a replica that lags
+// behind does not have yet is waited for.
 package stream
 
 import (
@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// readStall is how long Read waits for the stream, and then for the next message. Those that were still to come may
-	// have been removed meanwhile, with the whole stream even: then none comes.
+	// readStall is how long Read waits for the stream, and then for the next message. Those that
+	// were still to come may have been removed meanwhile, with the whole stream even: then none
+	// comes.
 	readStall = 5 * time.Second
 	// readAhead is how many messages are under way.
 	readAhead = 4096
@@ -25,9 +26,10 @@ const (
 var errStalled = fmt.Errorf("no message came for %v: NATS is unavailable, or messages were removed while they were "+
 	"read; try again", readStall)
 
-// Read calls f with each message of a stream on a subject, oldest first, from among those that the stream has when Read
-// begins. With [jetstream.DeliverLastPerSubjectPolicy] it reads only the last one on each subject, which may be later.
-// f gets the sequence of the message, and how many messages are still to come. No stream: no messages.
+// Read calls f with each message of a stream on a subject, oldest first, from among those that the
+// stream has when Read begins. With [jetstream.DeliverLastPerSubjectPolicy] it reads only the last
+// one on each subject, which may be later. f gets the sequence of the message, and how many
+// messages are still to come. No stream: no messages.
 func Read(
 	ctx context.Context, js jetstream.JetStream, name, subject string, policy jetstream.DeliverPolicy,
 	f func(msg jetstream.Msg, sequence, left uint64),
@@ -43,9 +45,9 @@ func Read(
 	if err != nil || stream == nil {
 		return unanswered(ctx, err)
 	}
-	// Before the last message, and even if there is none. Only a majority of the servers makes a consumer, but a server
-	// that is cut off may take itself for the leader for 20 s. Then what it has is no evidence that anything is
-	// unclaimed.
+	// Before the last message, and even if there is none. Only a majority of the servers makes a
+	// consumer, but a server that is cut off may take itself for the leader for 20 s. Then what it
+	// has is no evidence that anything is unclaimed.
 	consumer, err := stream.OrderedConsumer(open, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subject}, DeliverPolicy: policy, InactiveThreshold: idleConsumer,
 	})
@@ -68,8 +70,8 @@ func Read(
 	stop := context.AfterFunc(ctx, messages.Stop)
 	defer stop()
 	defer messages.Stop()
-	// Not NextMaxWait: a consumer that is made again, and cannot be, waits for longer. The time that f takes does not
-	// count.
+	// Not NextMaxWait: a consumer that is made again, and cannot be, waits for longer. The time
+	// that f takes does not count.
 	var stalled atomic.Bool
 	stall := time.AfterFunc(readStall, func() { stalled.Store(true); messages.Stop() })
 	defer stall.Stop()
@@ -108,8 +110,8 @@ func unanswered(ctx context.Context, err error) error {
 	return err
 }
 
-// Last returns the last message of a stream on a subject, which may have wildcards; nil: there is none. The leader of
-// the stream answers.
+// Last returns the last message of a stream on a subject, which may have wildcards; nil: there is
+// none. The leader of the stream answers.
 func Last(ctx context.Context, js jetstream.JetStream, name, subject string) (*jetstream.RawStreamMsg, error) {
 	stream, err := leaderOf(ctx, js, name)
 	if err != nil || stream == nil {
