@@ -18,9 +18,9 @@ func TestStopThatHangs(t *testing.T) {
 		time.Sleep(time.Hour) // while it runs
 		stop()
 		ended()
-		time.Sleep(time.Minute - 1)
+		time.Sleep(time.Minute - time.Second)
 		before := over
-		time.Sleep(2)
+		time.Sleep(2 * time.Second)
 		if before != 0 || over != 1 {
 			t.Errorf("the process ends %d times before the time is up, and %d times after", before, over)
 		}
