@@ -35,6 +35,9 @@ func TestOldLeader(t *testing.T) {
 		}
 		_ = m.RespondMsg(answer)
 	})
+	if err == nil {
+		err = cfg.JS.Conn().Flush() // others ask over another connection
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,17 +13,17 @@ import (
 func TestStopThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		over := 0
-		endAnyway(ctx, time.Minute, func() { over++ })
+		var over atomic.Int32
+		endAnyway(ctx, time.Minute, func() { over.Add(1) })
 		ended := endAnyway(ctx, time.Minute, func() { t.Error("the process ends although its stop is over") })
 		time.Sleep(time.Hour) // while it runs
 		stop()
 		ended()
 		time.Sleep(time.Minute - time.Second)
-		before := over
+		before := over.Load()
 		time.Sleep(2 * time.Second)
-		if before != 0 || over != 1 {
-			t.Errorf("the process ends %d times before the time is up, and %d times after", before, over)
+		if before != 0 || over.Load() != 1 {
+			t.Errorf("the process ends %d times before the time is up, and %d times in all", before, over.Load())
 		}
 	})
 }
