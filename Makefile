@@ -90,7 +90,8 @@ fuzz: ## each decoder for FUZZTIME
 	@set -e; for f in $(FUZZ); do \
 		echo "$${f#*:}"; $(GO) test ./$${f%%:*} -run='^$$' -fuzz="^$${f#*:}$$" -fuzztime=$(FUZZTIME); done
 
-mutations: deps ## breaks each promise on purpose; a test must find it (half an hour; MUTATION=REGEXP takes some)
+# Each one leaves some 10 MB in Go's build cache: `go clean -cache` after a whole run.
+mutations: deps ## breaks each promise on purpose; a test must find it (an hour, 15 GB of disk; MUTATION=REGEXP takes some)
 	TMPDIR=$(SCRATCH) $(GO) test -tags mutations -vet=off -count=1 -timeout 90m -parallel $(JOBS) -p 1 -run 'TestMutations/$(MUTATION)' -v $(MUTATED)
 
 # A module of its own: the product requires nothing of Helm or Kubernetes.

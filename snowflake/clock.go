@@ -172,8 +172,12 @@ func (g *Generator) askPeers(ctx context.Context) ([]int64, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("asking the other generators for their clocks: %w", err)
 	}
-	if !g.cfg.agrees(g.cfg.Clock().setSince(before)) {
-		return nil, errors.New("the other generators were asked for their clocks, and meanwhile this one's was set")
+	// The clocks are compared halfway between the question and the answer, so a pause looks like a
+	// wrong clock, or hides one.
+	now := g.cfg.Clock()
+	if now.Mono-before.Mono > 2*askFor.Milliseconds() || !g.cfg.agrees(now.setSince(before)) {
+		return nil, errors.New("the other generators were asked for their clocks, and meanwhile this " +
+			"one's was set or the process stood still")
 	}
 	return peers, nil
 }

@@ -315,6 +315,24 @@ func peerClocks(ahead func(context.Context) []time.Duration) func(context.Contex
 	}
 }
 
+// TestPauseWhilePeersAreAsked: peers that seem to agree because the process stood still meanwhile have not agreed.
+func TestPauseWhilePeersAreAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var asked atomic.Bool
+		n := w.start(func(s *setup) {
+			s.PeerClocks = w.later(func(context.Context) []time.Duration {
+				if asked.Swap(true) {
+					return []time.Duration{-8 * time.Second}
+				}
+				time.Sleep(16 * time.Second) // they are compared halfway
+				return []time.Duration{0}
+			})
+		})
+		w.act(n, act{after: time.Minute + ms, set: 8 * time.Second, events: []string{"acquired 0"}})
+		w.act(n, act{after: time.Minute, events: []string{"skewed"}})
+	})
+}
+
 // TestSetWhilePeersAreAsked: peers that agree with a clock do not agree with what it is set to before they have
 // answered.
 func TestSetWhilePeersAreAsked(t *testing.T) {
