@@ -76,6 +76,8 @@ func TestMutations(t *testing.T) {
 		{"a generator that lost a subscription is ready", "TestRefusedSubscriptionLater", []edit{{"state.go",
 			"	return s.subscriptions.err()\n", "	return nil\n"}}},
 
+		{"a stream that keeps requests is not named", "TestStreamsThatKeepTooMuch", []edit{{"preparation.go",
+			"p.membership.join, p.warnOfStreams, p.open", "p.membership.join, p.open"}}},
 		{"requests that nats.go drops do not count", "TestRefusedSubscriptionLater", []edit{{"subscriptions.go",
 			"			s.overloaded()\n", ""}}},
 

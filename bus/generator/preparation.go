@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leafbus/leafbus/allocator"
+	"github.com/leafbus/leafbus/internal/wire"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 // preparation makes the generator ready for requests for IDs of tags, and runs the allocator:
 //
 //	run
-//	├── retry   membership.join, open, one after the other
+//	├── retry   membership.join, warnOfStreams, open, one after the other
 //	├── retry   tags.ensureAll, while the allocator runs: it knows by its watch which tags there are
 //	└── allocator.Run
 type preparation struct {
@@ -31,7 +32,7 @@ type preparation struct {
 
 // run prepares, and refills until the context is done.
 func (p *preparation) run(ctx context.Context) {
-	for _, step := range []func(context.Context) error{p.membership.join, p.open} {
+	for _, step := range []func(context.Context) error{p.membership.join, p.warnOfStreams, p.open} {
 		if err := p.retry(ctx, step); err != nil {
 			p.phase.fail(err)
 			<-ctx.Done()
@@ -74,6 +75,21 @@ func (p *preparation) retry(ctx context.Context, step func(context.Context) erro
 		case <-time.After(prepareAgain):
 		}
 	}
+}
+
+// warnOfStreams logs each stream that keeps requests, or the answers to generators. The acknowledgement of a stream
+// that keeps requests reaches the caller before the IDs do.
+func (p *preparation) warnOfStreams(ctx context.Context) error {
+	const requests = "the requests for IDs, so callers get its acknowledgement in place of IDs"
+	for subject, what := range map[string]string{
+		wire.SubjectSegment + ".>": requests, wire.SubjectSnowflake: requests,
+		wire.SubjectInbox + ".>": "the keys of opaque tags, which are in the answers to generators",
+	} {
+		if name, err := p.cfg.JS.StreamNameBySubject(ctx, subject); err == nil { // else there is none, or it is not known
+			p.cfg.Log.Error("a stream keeps "+what+": change its subjects", "stream", name, "subjects", subject)
+		}
+	}
+	return nil
 }
 
 // open opens the store. From then on tags may be in memory.

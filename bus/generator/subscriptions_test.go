@@ -1,14 +1,18 @@
 package generator_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leafbus/leafbus/bus/generator"
 	"github.com/leafbus/leafbus/internal/natskit"
@@ -98,4 +102,31 @@ func TestRefusedSubscriptionLater(t *testing.T) {
 	if deaf.conn.ErrorHandler()(deaf.conn, nil, nats.ErrSlowConsumer); deaf.State().Counts.Overloads != 1 {
 		t.Error("requests that were dropped are no overload")
 	}
+}
+
+// Streams that keep requests, or answers to generators, are logged.
+func TestStreamsThatKeepTooMuch(t *testing.T) {
+	t.Parallel()
+	s := natskit.Start(t)
+	js, err := jetstream.New(natskit.Connect(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, subject := range map[string]string{"requests": "leaf.snowflake", "answers": "leaf.internal.>"} {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subject}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lines bytes.Buffer
+	var writing sync.Mutex
+	start(t, s, "n", memory(t, "order"), func(c *generator.Config) {
+		c.Log = slog.New(slog.NewTextHandler(locked{&writing, &lines}, nil))
+	})
+	testkit.Eventually(t, "both are logged", func() bool {
+		writing.Lock()
+		defer writing.Unlock()
+		text := lines.String()
+		return strings.Contains(text, "in place of IDs") && strings.Contains(text, "keys of opaque tags")
+	})
 }
