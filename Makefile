@@ -20,10 +20,10 @@ MUTATED     ?= $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build 
 # programs keep busy, each write that is forced to it can take long, and tests wait in vain.
 SCRATCH     := $(shell [ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 ] 2>/dev/null && echo /dev/shm || echo "$${TMPDIR:-/tmp}")
 # The fuzz targets, as package:name.
-FUZZ         = bus/idspace:FuzzCheckTag internal/wire:FuzzParseRequest internal/wire:FuzzParseReply bus/events:FuzzParse bus/gateway:FuzzParseCount bus/gateway:FuzzV1 \
+FUZZ         = bus/idspace:FuzzCheckTag internal/wire:FuzzParseRequest internal/wire:FuzzParseReply bus/events:FuzzParse bus/generator:FuzzDecode bus/gateway:FuzzParseCount bus/gateway:FuzzV1 \
                allocator:FuzzParseMark allocator:FuzzAccept bus/kvstore:FuzzTagRecord \
                bus/kvstore:FuzzDecodeWorker bus/kvstore:FuzzDecodeMaster bus/kvstore:FuzzParseBackup allocator/opaque:FuzzParseDomain \
-               snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion snowflake/zookeeper:FuzzDecodeNode \
+               snowflake:FuzzReadSlot snowflake:FuzzDecode bus/installation:FuzzCheckVersion schema:FuzzParseDSN snowflake/zookeeper:FuzzDecodeNode \
                cmd/leaf:FuzzParseTagFile
 
 .PHONY: run build deps check test chaos drills compat lint vuln bench fuzz mutations release release-check chart clean

@@ -167,3 +167,28 @@ func TestBadParameter(t *testing.T) {
 		wantError(t, params, s.Open(within(t)), allocator.ErrRefused)
 	}
 }
+
+// FuzzParseDSN finds what makes an error quote a DSN: there are few errors,
+// and none has anything of it.
+func FuzzParseDSN(f *testing.F) {
+	known := make(map[string]bool)
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	for _, dsn := range []string{
+		"root@tcp(127.0.0.1:3306)/leaf", "user:password@tcp(db:3306)/leaf?autocommit=0&loc=Local", "user:pass/word@unix(/run/mysqld.sock)/leaf",
+		"user:password/leaf", "user:pass@word/leaf", "user:password@tcp(db/leaf", "user:password@tcp(db)x/leaf", "user:password@tcp(db)", "/leaf?tls=password", "//%zz", "/",
+	} {
+		f.Add(dsn)
+		if _, err := parse(dsn, log); err != nil {
+			known[err.Error()] = true
+		}
+	}
+	f.Fuzz(func(t *testing.T, dsn string) {
+		cfg, err := parse(dsn, log)
+		if err != nil && !known[err.Error()] {
+			t.Errorf("%q: %v", dsn, err)
+		}
+		if err == nil && (cfg.DBName == "" || cfg.ClientFoundRows || cfg.MultiStatements || !cfg.ParseTime || cfg.ReadTimeout != ioTimeout) {
+			t.Errorf("%q gives %+v", dsn, cfg)
+		}
+	})
+}

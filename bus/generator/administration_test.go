@@ -39,3 +39,25 @@ func TestDecode(t *testing.T) {
 		}
 	}
 }
+
+func FuzzDecode(f *testing.F) {
+	for _, body := range []string{"", "{}", `{"tag":"a","max_id":"5","step":1}`, `{"max_id":5}`, "{}{}", "null"} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		req, err := decode[admin.TagSpec](body)
+		if err != nil {
+			if e := toError(err); e.Code != 400 || strings.Contains(e.Message, "\n") {
+				t.Fatalf("%q: %v", body, err)
+			}
+			return
+		}
+		if req.MaxID != nil && *req.MaxID < 1 {
+			t.Fatalf("%q: max_id %d", body, *req.MaxID)
+		}
+		again, err := decode[admin.TagSpec](wire.Encode(req))
+		if err != nil || string(wire.Encode(again)) != string(wire.Encode(req)) {
+			t.Fatalf("%s reads as %s, %v", wire.Encode(req), wire.Encode(again), err)
+		}
+	})
+}

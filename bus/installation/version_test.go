@@ -9,6 +9,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -174,4 +176,25 @@ func TestCheckVersion(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whatever a server says, it is refused or 2.11.0 at least.
+func FuzzCheckVersion(f *testing.F) {
+	for _, seed := range []string{"2.10.29", "2.11.0", "2.11.0-RC.1", "dev", "", "2.11.0-0+b", "3", "99999999999999999999.0.0"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, version string) {
+		if checkVersion("a", version) != nil {
+			return
+		}
+		core, _, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
+		core, _, _ = strings.Cut(core, "-")
+		numbers := make([]uint64, 3)
+		for i, digits := range strings.SplitN(core, ".", 3) {
+			numbers[i], _ = strconv.ParseUint(digits, 10, 64) // the largest, if it does not fit
+		}
+		if slices.Compare(numbers, []uint64{2, 11, 0}) < 0 {
+			t.Errorf("%q is fit", version)
+		}
+	})
 }
