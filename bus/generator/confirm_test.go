@@ -204,10 +204,13 @@ func TestClaimsAreKeptBack(t *testing.T) {
 	nc := natskit.Connect(t, s)
 	store := memory(t)
 	withInvoice(t, store)
+	add(t, store, allocator.Tag{Name: "receipt", Order: allocator.Strict})
 	var writes atomic.Int64
 	own := store.Open()
 	one := start(t, s, "one", writing{own, func(ctx context.Context, tag allocator.Tag, revision uint64) (uint64, error) {
-		writes.Add(1)
+		if tag.Name == "invoice" {
+			writes.Add(1)
+		}
 		return own.Swap(ctx, tag, revision)
 	}}, nil)
 	one.takeAll(t, "invoice", 1)
@@ -221,7 +224,10 @@ func TestClaimsAreKeptBack(t *testing.T) {
 		ask(t, nc, wire.SubjectRecord, `{"record":{"tag":"other"}}`)
 		before, taken := writes.Load(), make(chan error)
 		go func() { _, err := one.Take(context.Background(), "invoice", 1); taken <- err }()
-		time.Sleep(100 * time.Millisecond) // a claim that does not wait has been written by then
+		testkit.Eventually(t, "the claim waits, or is written", func() bool {
+			return writes.Load() > before || one.State().Counts.Waiting > 0
+		})
+		one.takeAll(t, "receipt", 1) // begun later, so a claim that does not wait is written before
 		if writes.Load() > before {
 			early++
 		}
