@@ -2,9 +2,9 @@
 // sequence number, after Twitter's Snowflake (2010) and Meituan's Leaf:
 //
 //	 63  62                                      22 21         12 11           0
-//	┌───┬──────────────────────────────────────────┬─────────────┬─────────────┐
-//	│ 0 │ milliseconds since the epoch    41 bits  │ worker   10 │ sequence 12 │
-//	└───┴──────────────────────────────────────────┴─────────────┴─────────────┘
+//	+---+------------------------------------------+-------------+-------------+
+//	| 0 | milliseconds since the epoch    41 bits  | worker   10 | sequence 12 |
+//	+---+------------------------------------------+-------------+-------------+
 //	 sign    69 years                                 1,024         4,096 a ms
 //
 // The widths and the epoch are a [Layout]. One may have fewer bits, such as 53 for JavaScript, and

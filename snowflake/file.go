@@ -56,9 +56,9 @@ type Saved struct {
 // what is overwritten.
 //
 //	0                                   4096                                8192
-//	┌───────────────────────────────────┬───────────────────────────────────┐
-//	│ leaf-worker/1 checksum {"write":8…│ leaf-worker/1 checksum {"write":7…│
-//	└───────────────────────────────────┴───────────────────────────────────┘
+//	+-----------------------------------+-----------------------------------+
+//	| leaf-worker/1 checksum {"write":8 | leaf-worker/1 checksum {"write":7 |
+//	+-----------------------------------+-----------------------------------+
 //	  the newest                          the one before, overwritten next
 //
 // The slot with the higher number counts. If only one can be read, the other may have been
